@@ -48,7 +48,8 @@ def fresh_keras_session() -> Iterator[None]:
 _LOGICAL_DEVICES = """
 import tensorflow as _tf
 _tf.config.set_logical_device_configuration(
-    _tf.config.list_physical_devices("CPU")[0], [_tf.config.LogicalDeviceConfiguration()] * {devices}
+    _tf.config.list_physical_devices("CPU")[0],
+    [_tf.config.LogicalDeviceConfiguration()] * {devices},
 )
 """
 
