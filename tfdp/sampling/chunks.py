@@ -1,0 +1,32 @@
+"""Batches of any size as sub-batches of one fixed shape."""
+
+import numpy as np
+
+from tfdp.sampling.base import as_positive_int
+
+
+def split_into_chunks(
+    indices: np.ndarray, size: int, multiple_of: int = 1
+) -> tuple[np.ndarray, np.ndarray]:
+    """Splits a batch into sub-batches of a fixed shape, padded and masked, dropping nothing.
+
+    An empty batch gives sub-batches of padding only: the update still happens, as noise alone.
+
+    Args:
+      indices: The records of one update, int64 `[count]`, `count >= 0`.
+      size: Records in a sub-batch.
+      multiple_of: Rounds the number of sub-batches up to a multiple of this, so that every
+        replica gets as many as every other.
+
+    Returns:
+      `(chunks, mask)`: int64 `[chunks, size]`, padded with index 0, and bool `[chunks, size]`,
+      False on the padding.
+    """
+    size = as_positive_int(size, "size")
+    multiple_of = as_positive_int(multiple_of, "multiple_of")
+    step = size * multiple_of
+    capacity = max(1, -(-len(indices) // step)) * step
+    padded = np.zeros(capacity, np.int64)
+    padded[: len(indices)] = indices
+    mask = np.arange(capacity) < len(indices)
+    return padded.reshape(-1, size), mask.reshape(-1, size)

@@ -1,0 +1,29 @@
+"""Every record in every update."""
+
+import numpy as np
+
+from tfdp.sampling.base import Sampler, as_update
+
+
+class FullBatchSampler(Sampler):
+    """Includes every record in every update; the accounting is that of the Gaussian mechanism."""
+
+    name = "full_batch"
+
+    @property
+    def expected_batch_size(self) -> float:
+        """N."""
+        return float(self.num_examples)
+
+    def expected_coverage(self, updates: int) -> float:
+        """1 from the first update on."""
+        return float(updates > 0)
+
+    def count(self, update: int) -> int:
+        """N, whatever the update."""
+        as_update(update)
+        return self.num_examples
+
+    def indices(self, update: int) -> np.ndarray:
+        """All indices in order, int64 `[N]`."""
+        return np.arange(self.count(update), dtype=np.int64)
