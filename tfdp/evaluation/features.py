@@ -1,0 +1,40 @@
+"""Features of every picture of a source, for probes."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfdp.data import RecordSource
+from tfdp.evaluation.batches import batches
+
+
+def extract_features(
+    function: Callable[[Any], tf.Tensor],
+    source: RecordSource,
+    *,
+    batch_size: int = 64,
+    limit: int | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Applies a function to the inputs of every record.
+
+    Args:
+        function: maps a batch of the source's inputs to `[B, ...]`, for instance
+            `lambda x: model.features(x["image"])`.
+        source: the records.
+        batch_size: records a call.
+        limit: only this many records from the start, all when None.
+
+    Returns:
+        `(features, kept)`: float32 `[K, D]`, flattened to one row a record, and int64 `[K]`, the
+        indices of the records that could be decoded.
+    """
+    compiled = tf.function(function)
+    rows, kept = [], []
+    for number, (x, _, valid) in enumerate(batches(source, batch_size, limit)):
+        values = np.asarray(compiled(x), dtype=np.float32)
+        mask = valid.numpy()
+        rows.append(values.reshape(len(values), -1)[mask])
+        kept.append(np.flatnonzero(mask) + number * batch_size)
+    return np.concatenate(rows), np.concatenate(kept)
