@@ -1,0 +1,27 @@
+"""Per-example clipped gradient sums: layer rules and engines."""
+
+from tfdp.clipping.api import ClippedSum, clipped_gradient_sum, per_example_norms
+from tfdp.clipping.errors import ScalarLossError, UnsupportedLayerError
+from tfdp.clipping.forward import Batch
+from tfdp.clipping.function import ENGINES, Clipped, ClippedGradient
+from tfdp.clipping.losses import per_example_loss
+from tfdp.clipping.rules import register_rule
+from tfdp.clipping.terms import ExplicitTerm, LookupTerm, MatMulTerm, Term
+
+__all__ = [
+    "ENGINES",
+    "Batch",
+    "Clipped",
+    "ClippedGradient",
+    "ClippedSum",
+    "ExplicitTerm",
+    "LookupTerm",
+    "MatMulTerm",
+    "ScalarLossError",
+    "Term",
+    "UnsupportedLayerError",
+    "clipped_gradient_sum",
+    "per_example_loss",
+    "per_example_norms",
+    "register_rule",
+]

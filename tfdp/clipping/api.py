@@ -1,0 +1,104 @@
+"""Clipped gradient sums and per-example norms of any Keras model, outside of training."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfdp.clipping.forward import Batch
+from tfdp.clipping.function import ClippedGradient
+from tfdp.clipping.losses import per_example_loss
+
+
+class ClippedSum(NamedTuple):
+    """Result of ``clipped_gradient_sum``.
+
+    Attributes:
+      gradients: Clipped sums aligned with ``model.trainable_variables``.
+      norms: ``[B]`` gradient norms before clipping.
+      losses: ``[B]`` losses; zero at padding.
+    """
+
+    gradients: list[tf.Tensor]
+    norms: tf.Tensor
+    losses: tf.Tensor
+
+
+def clipped_gradient_sum(
+    model: keras.Model,
+    loss: Any,
+    x: Any,
+    y: Any,
+    clip_norm: float,
+    mask: Any = None,
+    sample_weight: Any = None,
+    engine: str = "auto",
+    microbatch_size: int | None = None,
+    seed: tuple[int, int] = (0, 0),
+) -> ClippedSum:
+    """Sums the gradients of all examples, each scaled to norm at most ``clip_norm``.
+
+    No noise is added: the result is not private by itself.
+
+    Args:
+      model: A built Keras model.
+      loss: As in ``compile``: a name, function, object, or nested structure of them.
+      x: Inputs, nested; every leaf ``[B, ...]``.
+      y: Targets, nested; every leaf ``[B, ...]``.
+      clip_norm: Bound C on every example's L2 norm over all trainable weights jointly.
+      mask: ``[B]`` bool; False marks rows that contribute zero.
+      sample_weight: ``[B]``, or one weight per token; applied before clipping.
+      engine: "auto", "single_pass" or "vectorized"; they agree.
+      microbatch_size: Rows handled at a time; all at once by default.
+      seed: Seeds dropout and its like.
+
+    Raises:
+      ScalarLossError: The loss gives no value per example.
+      UnsupportedLayerError: A layer mixes examples or has no rule.
+      ValueError: An argument is out of range.
+    """
+    function = ClippedGradient(
+        model, per_example_loss(loss, output_names=model.output_names), clip_norm, engine
+    )
+    fields = keras.tree.map_structure(
+        lambda leaf: None if leaf is None else np.asarray(leaf), (x, y, sample_weight)
+    )
+    rows = len(next(leaf for leaf in keras.tree.flatten(fields) if leaf is not None))
+    mask = np.ones(rows, bool) if mask is None else np.asarray(mask, bool)
+    size = microbatch_size or max(rows, 1)
+    weights = [tf.convert_to_tensor(v.value) for v in function.forward.trainable]
+    state = [tf.convert_to_tensor(v.value) for v in function.forward.state]
+    run = tf.function(function, autograph=False)
+
+    sums = [tf.zeros(w.shape, tf.as_dtype(w.dtype)) for w in weights]
+    norms, losses = [], []
+    for start in range(0, rows, size):
+        batch = _padded(fields, mask, start, size, seed)
+        part = run(weights, state, batch)
+        sums = [a + tf.cast(b, a.dtype) for a, b in zip(sums, part.sums, strict=True)]
+        norms.append(part.norms[: rows - start])
+        losses.append(part.losses[: rows - start])
+    empty = [tf.zeros([0])]
+    return ClippedSum(sums, tf.concat(norms or empty, 0), tf.concat(losses or empty, 0))
+
+
+def per_example_norms(model: keras.Model, loss: Any, x: Any, y: Any, **kwargs: Any) -> tf.Tensor:
+    """Returns the ``[B]`` gradient norms; arguments as in ``clipped_gradient_sum``."""
+    return clipped_gradient_sum(model, loss, x, y, clip_norm=1.0, **kwargs).norms
+
+
+def _padded(fields: Any, mask: np.ndarray, start: int, size: int, seed: tuple) -> Batch:
+    """Takes rows from ``start`` on, padded with copies of the last row to the static size."""
+
+    def take(leaf):
+        if leaf is None:
+            return None
+        piece = leaf[start : start + size]
+        return tf.constant(np.pad(piece, [(0, size - len(piece))] + [(0, 0)] * (leaf.ndim - 1)))
+
+    x, y, weight = keras.tree.map_structure(take, fields)
+    seed = tf.random.experimental.stateless_fold_in(tf.constant(seed, tf.int32), start)
+    return Batch(x, y, weight, take(mask), seed)

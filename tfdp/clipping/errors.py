@@ -1,0 +1,9 @@
+"""What the clipping engine refuses, by name."""
+
+
+class ScalarLossError(ValueError):
+    """The loss does not give one value per example, so examples cannot be clipped apart."""
+
+
+class UnsupportedLayerError(ValueError):
+    """A layer mixes examples, or has no rule in the engine that was asked for."""

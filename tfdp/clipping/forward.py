@@ -1,0 +1,79 @@
+"""One forward pass with every variable replaced by a given value, and its losses by example."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+
+class Batch(NamedTuple):
+    """Rows of one sub-batch, all of the same static shape.
+
+    Attributes:
+      x: Inputs, nested as the model takes them; every leaf ``[B, ...]``.
+      y: Targets, nested; every leaf ``[B, ...]``.
+      sample_weight: None, ``[B]`` or nested like ``y``.
+      mask: ``[B]`` bool; False marks padding, which contributes exactly zero.
+      seed: ``[2]`` int32, from which dropout and its like draw.
+    """
+
+    x: Any
+    y: Any
+    sample_weight: Any
+    mask: tf.Tensor
+    seed: tf.Tensor
+
+
+class Forward:
+    """The model and its loss as a function of the values of all variables."""
+
+    def __init__(self, model: keras.Model, loss: Callable):
+        self.model = model
+        self.loss = loss
+        self.trainable = list(model.trainable_variables)
+        self.seeds = _seed_states(model)
+        known = {id(v) for v in self.trainable + self.seeds}
+        own_metrics = {id(v) for metric in model.metrics for v in metric.variables}
+        self.state = [v for v in model.variables if id(v) not in known | own_metrics]
+        self._takes_training = model._call_has_training_arg
+
+    def mapping(self, weights: Sequence, state: Sequence, seed: tf.Tensor) -> list:
+        """Pairs every variable with its value; each random layer gets a seed of its own."""
+        seeds = [
+            tf.cast(tf.random.experimental.stateless_fold_in(seed, i), variable.dtype)
+            for i, variable in enumerate(self.seeds)
+        ]
+        return [
+            *zip(self.trainable, weights, strict=True),
+            *zip(self.state, state, strict=True),
+            *zip(self.seeds, seeds, strict=True),
+        ]
+
+    def losses(self, x: Any, y: Any, sample_weight: Any) -> tuple[tf.Tensor, Any]:
+        """Returns (losses ``[B]``, outputs); call it inside a stateless scope."""
+        outputs = self.model(x, training=True) if self._takes_training else self.model(x)
+        return self.loss(y, outputs, sample_weight), outputs
+
+
+def without_padding(batch: Batch) -> Batch:
+    """Zeroes the floating-point inputs of padding rows, which may hold anything, even NaN."""
+
+    def clean(leaf):
+        if leaf is None or not leaf.dtype.is_floating:
+            return leaf
+        rows = tf.reshape(batch.mask, [-1] + [1] * (leaf.shape.rank - 1))
+        return tf.where(rows, leaf, tf.zeros([], leaf.dtype))
+
+    x, y, weight = keras.tree.map_structure(clean, (batch.x, batch.y, batch.sample_weight))
+    return batch._replace(x=x, y=y, sample_weight=weight)
+
+
+def _seed_states(model: keras.Model) -> list[keras.Variable]:
+    found = {}
+    for layer in model._flatten_layers(include_self=True, recursive=True):
+        for generator in layer._seed_generators:
+            found[id(generator.state)] = generator.state
+    return list(found.values())

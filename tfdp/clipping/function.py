@@ -1,0 +1,120 @@
+"""The clipped gradient sum of one sub-batch as a pure, XLA-compiled function."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from tfdp.clipping.clip import clip_factors, clipped_sums, joint_norms
+from tfdp.clipping.errors import UnsupportedLayerError
+from tfdp.clipping.forward import Batch, Forward, without_padding
+from tfdp.clipping.refusals import refuse_mixing_layers
+from tfdp.clipping.single_pass import PerExample, single_pass
+from tfdp.clipping.vectorized import vectorized
+
+ENGINES = ("auto", "single_pass", "vectorized")
+
+
+class Clipped(NamedTuple):
+    """What one sub-batch gives.
+
+    Attributes:
+      sums: Clipped gradient sum of every trainable variable, at least float32.
+      norms: ``[B]`` gradient norms before clipping; not finite where an example overflowed.
+      losses: ``[B]``; zero at padding.
+      used: ``[B]`` bool: the rows that contributed (neither padding nor non-finite).
+      outputs: The model's outputs, or None.
+    """
+
+    sums: list[tf.Tensor]
+    norms: tf.Tensor
+    losses: tf.Tensor
+    used: tf.Tensor
+    outputs: Any
+
+
+class ClippedGradient:
+    """``(weights, state, batch) -> Clipped``: reads and writes no variable.
+
+    One device, every replica of a strategy, tests and benchmarks call the same object.
+
+    Args:
+      model: A built Keras model.
+      loss: ``(y_true, y_pred, sample_weight) -> [B]``; see ``per_example_loss``.
+      clip_norm: Bound C on the L2 norm of an example's contribution over all weights jointly.
+      engine: "auto" takes the single pass where every layer has a rule and the vectorized
+        engine, with a warning that names the layer, where one has none.
+      with_outputs: Whether to return the model's outputs, which metrics need.
+      jit_compile: Whether XLA compiles the function.
+
+    Raises:
+      ValueError: An argument is out of range.
+      UnsupportedLayerError: A layer mixes examples, or has no rule in the engine asked for.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        loss: Callable,
+        clip_norm: float,
+        engine: str = "auto",
+        with_outputs: bool = False,
+        jit_compile: bool = True,
+    ):
+        if engine not in ENGINES:
+            raise ValueError(f"engine={engine!r}: expected one of {', '.join(ENGINES)}.")
+        if not clip_norm > 0:
+            raise ValueError(f"clip_norm={clip_norm}: expected a positive number.")
+        refuse_mixing_layers(model)
+        self.forward = Forward(model, loss)
+        if not self.forward.trainable:
+            raise ValueError(f"The model {model.name!r} has no trainable weights.")
+        self._clip_norm = clip_norm
+        self._engine = engine
+        self._with_outputs = with_outputs
+        self._function = tf.function(self._clipped, jit_compile=jit_compile, autograph=False)
+
+    def __call__(self, weights: list, state: list, batch: Batch) -> Clipped:
+        """Computes the clipped sum; call it from inside a ``tf.function``.
+
+        Args:
+          weights: Values of ``forward.trainable``.
+          state: Values of ``forward.state``.
+          batch: Rows of static shape.
+        """
+        clipped = self._function(weights, state, batch, False)
+        # An example that overflows poisons products such as 0 * inf. It contributes zero: then,
+        # and only then, the sums are formed again with its rows cut out.
+        return tf.cond(
+            tf.reduce_all(tf.math.is_finite(clipped.norms)),
+            lambda: clipped,
+            lambda: self._function(weights, state, batch, True),
+        )
+
+    def _clipped(self, weights: list, state: list, batch: Batch, cut_rows: bool) -> Clipped:
+        batch = without_padding(batch)
+        found = self._per_example(weights, state, batch)
+        norms = joint_norms(found.terms, batch.mask.shape[0])
+        factors = clip_factors(norms, self._clip_norm, batch.mask)
+        used = batch.mask & tf.math.is_finite(norms)
+        terms = [t.keep(used) if t and cut_rows else t for t in found.terms]
+        outputs = found.outputs if self._with_outputs else None
+        return Clipped(clipped_sums(terms, factors, weights), norms, found.losses, used, outputs)
+
+    def _per_example(self, weights: list, state: list, batch: Batch) -> PerExample:
+        if self._engine != "vectorized":
+            found, uncovered = single_pass(self.forward, weights, state, batch)
+            if not uncovered:
+                return found
+            named = "; ".join(f"{path} ({layer})" for path, layer in uncovered.items())
+            if self._engine == "single_pass":
+                raise UnsupportedLayerError(
+                    f'engine="single_pass" has no rule for: {named}. Register one with '
+                    'tfdp.clipping.register_rule, or use engine="auto".'
+                )
+            warnings.warn(f"Clipped by the slower vectorized engine, no rule for: {named}.")
+        return vectorized(self.forward, weights, state, batch)

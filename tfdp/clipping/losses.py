@@ -1,0 +1,109 @@
+"""One loss value per example, whatever reduction the Keras loss asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src.trainers.compile_utils import CompileLoss, get_loss
+
+from tfdp.clipping.errors import ScalarLossError
+
+
+def per_example_loss(loss: Any, loss_weights: Any = None, output_names: Any = None) -> CompileLoss:
+    """Turns what ``compile`` takes as ``loss`` into a function with one value per example.
+
+    The returned object is called with (y_true, y_pred, sample_weight), nested like the model's
+    outputs, and returns ``[B]``: for every example the mean over its real tokens (not masked by
+    Keras masks, not the ignored class, not of weight zero), times its weights. This is what Keras
+    itself gives for a batch that holds the example alone.
+
+    Args:
+      loss: A loss name, function or object, or a nested structure of them.
+      loss_weights: As in ``keras.Model.compile``.
+      output_names: Names of the model's outputs, for losses in a dict.
+
+    Raises:
+      ValueError: No loss is given.
+      ScalarLossError: On the call, if a loss returns no value per example.
+    """
+    if loss is None:
+        raise ValueError(
+            "loss=None: private training needs a loss given to compile(). Losses added inside "
+            "layers by add_loss() cannot be told apart by example."
+        )
+    wrapped = keras.tree.map_structure(lambda one: None if one is None else _PerExample(one), loss)
+    return CompileLoss(wrapped, loss_weights, output_names=output_names)
+
+
+class _PerExample(keras.losses.Loss):
+    """A Keras loss reduced over everything but the batch axis."""
+
+    def __init__(self, loss: Any):
+        name = getattr(loss, "name", None) or getattr(loss, "__name__", None) or str(loss)
+        super().__init__(name=name, reduction=None, dtype=getattr(loss, "dtype", None))
+        self._loss = loss
+
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        loss = get_loss(self._loss, y_true, y_pred)
+        in_mask = _keras_mask(y_pred)
+        y_pred = keras.tree.map_structure(lambda y: tf.cast(y, self.dtype), y_pred)
+        y_true = keras.tree.map_structure(lambda y: tf.cast(y, self.dtype), y_true)
+        values = loss.call(y_true, y_pred)
+        _check_per_example(self.name, values, y_pred)
+        masks = [mask for mask in (in_mask, _keras_mask(values)) if mask is not None]
+        return mean_over_tokens(values, sample_weight, masks)
+
+
+def mean_over_tokens(
+    values: tf.Tensor, sample_weight: tf.Tensor | None, masks: list[tf.Tensor]
+) -> tf.Tensor:
+    """Averages ``[B, ...]`` over each example's real tokens, after weighting: ``[B]``.
+
+    Args:
+      values: Loss of every token.
+      sample_weight: ``[B]``, or any leading axes of ``values``; a zero marks no real token.
+      masks: Booleans over leading axes of ``values``; False marks no real token.
+    """
+    real = tf.ones_like(values, dtype=tf.bool)
+    for mask in masks:
+        real &= _expand(tf.cast(mask, tf.bool), values)
+    if sample_weight is not None:
+        weight = _expand(tf.cast(sample_weight, values.dtype), values)
+        real &= weight != 0
+        values = values * weight
+    # Select before summing: what stands at masked tokens may be NaN.
+    values = tf.where(real, values, 0)
+    axes = list(range(1, values.shape.rank))
+    count = tf.reduce_sum(tf.cast(real, values.dtype), axis=axes)
+    return tf.reduce_sum(values, axis=axes) / tf.maximum(count, 1)
+
+
+def _expand(weight: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    """Appends axes to a weight over the leading axes of values, and broadcasts it."""
+    if weight.shape.rank == values.shape.rank + 1 and weight.shape[-1] == 1:
+        weight = tf.squeeze(weight, axis=-1)
+    if weight.shape.rank > values.shape.rank:
+        raise ValueError(
+            f"sample_weight or mask of shape {weight.shape} does not fit a loss of shape "
+            f"{values.shape}: give one weight per example, or one per token."
+        )
+    missing = values.shape.rank - weight.shape.rank
+    weight = tf.reshape(weight, tf.concat([tf.shape(weight), [1] * missing], axis=0))
+    return tf.broadcast_to(weight, tf.shape(values))
+
+
+def _keras_mask(tensor: Any) -> tf.Tensor | None:
+    return getattr(tensor, "_keras_mask", None)
+
+
+def _check_per_example(name: str, values: tf.Tensor, y_pred: Any) -> None:
+    batch = keras.tree.flatten(y_pred)[0].shape[0]
+    if values.shape.rank == 0 or (batch is not None and values.shape[0] != batch):
+        raise ScalarLossError(
+            f"The loss {name!r} returned shape {values.shape} for a batch of {batch}: private "
+            "training needs one value per example, since gradients are clipped one by one. "
+            "Return the loss before averaging over the batch (shape [batch] or "
+            "[batch, tokens]); the reduction is done for you."
+        )

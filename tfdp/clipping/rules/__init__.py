@@ -1,0 +1,18 @@
+"""How each kind of layer yields the per-example gradients of its weights.
+
+Importing the package registers the rules of the built-in layers.
+"""
+
+from tfdp.clipping.rules import dense, einsum_dense, embedding, normalization
+from tfdp.clipping.rules.registry import Rule, Tap, register_rule, rule_for
+
+__all__ = [
+    "Rule",
+    "Tap",
+    "dense",
+    "einsum_dense",
+    "embedding",
+    "normalization",
+    "register_rule",
+    "rule_for",
+]
