@@ -1,0 +1,110 @@
+"""What makes a Keras optimizer private: it applies noised gradients and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tfdp.privacy.noise import NoisyGradients
+from tfdp.privacy.plan import PrivacyPlan
+
+
+class RawGradientsError(ValueError):
+    """Gradients without clipping and noise reached a private optimizer."""
+
+
+class PrivateOptimizer:
+    """Mixin before a Keras optimizer class: refuses raw gradients and keeps the settings.
+
+    Clipping and noise happen before an optimizer sees a gradient; whatever it then does with the
+    noised mean (moments, decay, trust ratios) is post-processing and costs no privacy.
+
+    Args:
+      learning_rate: As in Keras: a float or a schedule.
+      l2_norm_clip: Bound C on the L2 norm of one example's gradient, over all weights jointly.
+      noise_multiplier: Standard deviation of the noise on the clipped sum, in units of C.
+      privacy: A ``PrivacyPlan`` that fixes both, and the sampling; give it or the two numbers.
+      **kwargs: Every argument of the Keras optimizer.
+
+    Raises:
+      ValueError: Both or neither of the two ways are used, a number is out of range, or an
+        argument would change what is released (gradient accumulation, loss scaling).
+    """
+
+    def __init__(
+        self,
+        learning_rate: Any = None,
+        l2_norm_clip: float | None = None,
+        noise_multiplier: float | None = None,
+        privacy: PrivacyPlan | dict | None = None,
+        **kwargs: Any,
+    ):
+        for name in ("gradient_accumulation_steps", "loss_scale_factor"):
+            if kwargs.get(name) is not None:
+                raise ValueError(
+                    f"{type(self).__name__}({name}={kwargs[name]}): not available. A private "
+                    "update is one step whatever the number of microbatches (set "
+                    "microbatch_size), and gradients are never scaled before clipping."
+                )
+        if learning_rate is not None:
+            kwargs["learning_rate"] = learning_rate
+        super().__init__(**kwargs)
+        if isinstance(privacy, dict):
+            privacy = PrivacyPlan.from_dict(privacy)
+        self.privacy = privacy
+        self._given = _checked(type(self).__name__, l2_norm_clip, noise_multiplier, privacy)
+
+    @property
+    def l2_norm_clip(self) -> float:
+        """Bound C on one example's gradient norm."""
+        return self.privacy.clip_norm if self.privacy else self._given[0]
+
+    @property
+    def noise_multiplier(self) -> float:
+        """Noise standard deviation on the clipped sum, in units of C."""
+        return self.privacy.noise_multiplier if self.privacy else self._given[1]
+
+    def apply(self, grads: Any, trainable_variables: Any = None) -> None:
+        """Applies ``NoisyGradients``; raises ``RawGradientsError`` for anything else."""
+        if not isinstance(grads, NoisyGradients):
+            raise RawGradientsError(
+                f"{type(self).__name__} received gradients that were neither clipped nor "
+                "noised, so the update would not be private. Train with tfdp.DPModel or "
+                "tfdp.make_private(model) and fit(); in a loop of your own, sum clipped "
+                "gradients with tfdp.clipping.clipped_gradient_sum, noise them with "
+                "tfdp.privacy.privatize, and pass its result to apply()."
+            )
+        super().apply(grads.gradients, trainable_variables)
+
+    def get_config(self) -> dict[str, Any]:
+        config = super().get_config()
+        for absent in ("gradient_accumulation_steps", "loss_scale_factor"):
+            config.pop(absent, None)
+        if self.privacy:
+            return {**config, "privacy": self.privacy.to_dict()}
+        clip, noise = self._given
+        return {**config, "l2_norm_clip": clip, "noise_multiplier": noise}
+
+    def _all_reduce_sum_gradients(self, grads_and_vars: Any) -> list:
+        # Keras would sum over replicas here. The clipped sums were summed before the noise was
+        # added; a second sum would multiply both by the number of replicas.
+        return list(grads_and_vars)
+
+
+def _checked(name: str, clip: Any, noise: Any, plan: PrivacyPlan | None) -> tuple | None:
+    if plan is not None:
+        if clip is not None or noise is not None:
+            raise ValueError(
+                f"{name}: give either privacy=plan, or l2_norm_clip and noise_multiplier; the "
+                "plan already holds both numbers."
+            )
+        return None
+    if clip is None or noise is None:
+        raise ValueError(
+            f"{name}: got l2_norm_clip={clip}, noise_multiplier={noise} and no plan. Give both "
+            "numbers, or privacy=tfdp.PrivacyPlan(...)."
+        )
+    if not 0 < clip < float("inf"):
+        raise ValueError(f"{name}: l2_norm_clip={clip}: expected a positive, finite number.")
+    if not 0 <= noise < float("inf"):
+        raise ValueError(f"{name}: noise_multiplier={noise}: expected a finite number >= 0.")
+    return float(clip), float(noise)

@@ -1,0 +1,96 @@
+"""Gaussian noise drawn once per update, from keys that never repeat.
+
+Nothing is stored but a key and a step: the seed of the noise of one weight in one update is a
+cryptographic hash of (key, run, update, weight), so draws are independent across weights, updates
+and runs, and equal on every replica.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import secrets
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+
+@dataclasses.dataclass(frozen=True)
+class NoiseKey:
+    """Key of a run's noise.
+
+    Attributes:
+      secret: 16 bytes; whoever knows them can take the noise off again.
+      fixed: Whether the key comes from a seed that someone chose, which is for tests only.
+    """
+
+    secret: bytes = dataclasses.field(repr=False)
+    fixed: bool = False
+
+    @classmethod
+    def from_entropy(cls) -> NoiseKey:
+        """Returns a key from the operating system's entropy."""
+        return cls(secrets.token_bytes(16))
+
+    @classmethod
+    def from_seed(cls, seed: int) -> NoiseKey:
+        """Returns a reproducible key: not private against anyone who can guess the seed."""
+        return cls(hashlib.blake2b(f"tfdp seed {seed}".encode(), digest_size=16).digest(), True)
+
+    def child(self, purpose: str) -> NoiseKey:
+        """Returns an independent key, for example for the sampling of the same run."""
+        digest = hashlib.blake2b(purpose.encode(), key=self.secret, digest_size=16).digest()
+        return NoiseKey(digest, self.fixed)
+
+    def as_int(self) -> int:
+        """Returns the key as a 128-bit integer."""
+        return int.from_bytes(self.secret, "little")
+
+    def seeds(self, update: int, count: int) -> np.ndarray:
+        """Returns the seeds of ``count`` weights in an update, ``[count, 2]`` int64."""
+        digests = [
+            hashlib.blake2b(f"{update}/{i}".encode(), key=self.secret, digest_size=16).digest()
+            for i in range(count)
+        ]
+        return np.frombuffer(b"".join(digests), dtype="<i8").reshape(count, 2).astype(np.int64)
+
+
+class NoisyGradients(NamedTuple):
+    """A noised mean gradient: the only thing that a private optimizer applies.
+
+    Attributes:
+      gradients: One tensor per trainable variable.
+    """
+
+    gradients: list[tf.Tensor]
+
+
+def privatize(
+    clipped_sums: Sequence[tf.Tensor],
+    clip_norm: float,
+    noise_multiplier: float,
+    expected_batch_size: float,
+    seeds: tf.Tensor,
+) -> NoisyGradients:
+    """Adds noise of standard deviation ``noise_multiplier * clip_norm`` and takes the mean.
+
+    Args:
+      clipped_sums: Sums over *all* sub-batches and replicas of an update.
+      clip_norm: Sensitivity C of the sum under adding or removing one record.
+      noise_multiplier: Noise standard deviation in units of C.
+      expected_batch_size: The divisor: a public constant, never the realised batch.
+      seeds: ``[len(clipped_sums), 2]`` int64, from ``NoiseKey.seeds`` of this update.
+
+    Returns:
+      ``(sum + N(0, (noise_multiplier * clip_norm)^2)) / expected_batch_size``, in at least
+      float32 (Abadi et al. 2016, Algorithm 1, with the expected batch as divisor).
+    """
+    stddev = noise_multiplier * clip_norm
+    noisy = []
+    for i, total in enumerate(clipped_sums):
+        total = total if total.dtype == tf.float64 else tf.cast(total, tf.float32)
+        noise = tf.random.stateless_normal(total.shape, seeds[i], dtype=total.dtype)
+        noisy.append((total + stddev * noise) / expected_batch_size)
+    return NoisyGradients(noisy)

@@ -1,0 +1,6 @@
+"""Training Keras models with differential privacy."""
+
+from tfdp.training.model import DPModel, make_private
+from tfdp.training.strategies import STRATEGIES, choose_strategy
+
+__all__ = ["STRATEGIES", "DPModel", "choose_strategy", "make_private"]

@@ -1,0 +1,47 @@
+"""Keras metrics of a sub-batch, padding left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+
+def update_metrics(
+    model: keras.Model,
+    y: Any,
+    outputs: Any,
+    sample_weight: Any,
+    used: tf.Tensor,
+    losses: tf.Tensor,
+) -> None:
+    """Adds a sub-batch to the model's loss and compiled metrics.
+
+    Rows outside ``used`` get weight zero in every metric, also in those that Keras would feed
+    without weights: shapes stay static and empty updates change nothing.
+
+    Args:
+      model: The compiled model.
+      y: Targets.
+      outputs: The model's outputs, or None where no metric needs them.
+      sample_weight: Weights ``[B]``, or None.
+      used: ``[B]`` bool.
+      losses: ``[B]``.
+    """
+    weight = tf.cast(used, tf.float32)
+    finite = tf.where(used, losses, 0)
+    model._loss_tracker.update_state(finite, sample_weight=weight)
+    metrics = model._compile_metrics
+    if outputs is None or metrics is None:
+        return
+    weighted = weight if sample_weight is None else weight * tf.cast(sample_weight, tf.float32)
+    _update(metrics, metrics._flat_metrics, y, outputs, weight)
+    _update(metrics, metrics._flat_weighted_metrics, y, outputs, weighted)
+
+
+def _update(compiled: Any, metrics: list, y: Any, outputs: Any, weight: tf.Tensor) -> None:
+    targets, predictions = compiled._flatten_y(y), compiled._flatten_y(outputs)
+    for metric, target, prediction in zip(metrics, targets, predictions, strict=False):
+        if metric is not None:
+            metric.update_state(target, prediction, sample_weight=weight)

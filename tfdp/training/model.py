@@ -1,0 +1,335 @@
+"""Keras models that train with differential privacy."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfdp.clipping import ClippedGradient, per_example_loss
+from tfdp.data import RecordSource, as_source, batches
+from tfdp.optimizers import PrivateOptimizer
+from tfdp.privacy import Ledger, PrivacyPlan, PrivacyReport, build_report
+from tfdp.privacy.noise import NoiseKey
+from tfdp.training import checks
+from tfdp.training.metrics import update_metrics
+from tfdp.training.run import PrivateRun, agreed_key, planned_updates
+from tfdp.training.state import PrivateState
+from tfdp.training.update import PrivateUpdate
+
+DEFAULT_MICROBATCH_SIZE = 256
+
+
+class DPModel:
+    """A Keras model whose ``fit`` is differentially private.
+
+    Build one like ``keras.Model(inputs, outputs)``, turn a model into one with
+    ``make_private(model)``, or put the class before ``keras.Model`` in a subclassed model::
+
+        class MyModel(tfdp.DPModel, keras.Model): ...
+
+    What works on ``keras.Model`` works here. ``compile`` takes a ``tfdp.optimizers`` optimizer;
+    a step of ``fit`` is one update, whatever the number of microbatches. ``fit`` samples the
+    records itself, clips every example's gradient, adds noise to the sum once, divides by the
+    expected batch size of the plan, and enters the update in the ledger.
+    """
+
+    _plain_class: type | None = None  # what the model was before make_private
+
+    def __new__(cls, *args: Any, **kwargs: Any):
+        if cls is DPModel:
+            return make_private(keras.Model(*args, **kwargs))
+        return super().__new__(cls, *args, **kwargs)
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        if self._plain_class is None:  # else __new__ returned a complete model
+            super().__init__(*args, **kwargs)
+
+    def compile(
+        self,
+        optimizer: PrivateOptimizer,
+        loss: Any = None,
+        loss_weights: Any = None,
+        *args: Any,
+        microbatch_size: int | None = None,
+        engine: str = "auto",
+        seed: int | None = None,
+        ledger: Ledger | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Configures training; arguments not named here are those of ``keras.Model.compile``.
+
+        Args:
+          optimizer: One of ``tfdp.optimizers``.
+          loss: As in Keras. Its reduction is replaced: one value per example.
+          loss_weights: As in Keras.
+          *args: As in Keras: metrics, weighted_metrics, ...
+          microbatch_size: Rows that one replica handles at a time: bounds memory, changes
+            nothing else. By default the expected batch, at most 256.
+          engine: How examples are clipped: "auto", "single_pass" or "vectorized".
+          seed: Makes noise and sampling reproducible, for tests. The guarantee then does not
+            hold against anyone who knows the seed, and the report says so.
+          ledger: Where updates are entered; by default a new one in memory.
+          **kwargs: As in Keras: metrics, jit_compile, steps_per_execution, ...
+
+        Raises:
+          TypeError: The optimizer is not a private one.
+          ValueError: An argument is out of range, or there is no loss.
+        """
+        checks.check_compile(optimizer, microbatch_size, seed)
+        # Loss scaling reacts to private gradients; half precision is clipped in float32 anyway.
+        kwargs["auto_scale_loss"] = False
+        super().compile(optimizer, loss, loss_weights, *args, **kwargs)
+        state = PrivateState(
+            loss=per_example_loss(loss, loss_weights, getattr(self, "output_names", None)),
+            microbatch_size=microbatch_size,
+            engine=engine,
+            seed=seed,
+            ledger=ledger if ledger is not None else Ledger(),
+            plan=optimizer.privacy,
+            trainable=[id(v) for v in self.trainable_variables],
+        )
+        object.__setattr__(self, "_private", state)  # not for Keras to track
+
+    def fit(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        epochs: int | None = None,
+        verbose: Any = "auto",
+        callbacks: Any = None,
+        validation_split: float = 0.0,
+        validation_data: Any = None,
+        shuffle: bool = True,
+        class_weight: dict | None = None,
+        sample_weight: Any = None,
+        initial_epoch: int = 0,
+        steps_per_epoch: int | None = None,
+        validation_steps: int | None = None,
+        validation_batch_size: int | None = None,
+        validation_freq: Any = 1,
+        num_examples: int | None = None,
+        delta: float | None = None,
+    ) -> keras.callbacks.History:
+        """Trains for the updates of the plan, or for ``epochs`` of it.
+
+        Args:
+          x: Arrays, a dict or nest of arrays, an object with ``__len__`` and ``__getitem__``, or
+            a ``tfdp.data.RecordSource``: anything with random access, since ``fit`` samples.
+          y: Targets, where ``x`` does not hold them.
+          batch_size: Expected batch size; only without a plan, which holds it.
+          epochs: Passes of ceil(N / B) updates. By default all that the plan has left.
+          verbose: As in Keras.
+          callbacks: As in Keras.
+          validation_split: Must be 0: it would shrink N behind the plan's back.
+          validation_data: As in Keras, or a ``RecordSource``. Metrics of private held-out
+            records are not covered by the guarantee.
+          shuffle: Has no effect: every update draws its records anew.
+          class_weight: As in Keras, for integer targets in an array.
+          sample_weight: As in Keras; applied before clipping.
+          initial_epoch: As in Keras.
+          steps_per_epoch: Updates an epoch.
+          validation_steps: As in Keras.
+          validation_batch_size: As in Keras; the microbatch size by default.
+          validation_freq: As in Keras.
+          num_examples: Public number of records, where the optimizer has no plan.
+          delta: The delta to report, where the optimizer has no plan.
+
+        Returns:
+          The Keras history; ``epsilon`` is among the logs.
+
+        Raises:
+          ValueError: Something would break or overspend the guarantee.
+          TypeError: The data cannot be sampled. Both before any privacy is spent.
+        """
+        state = self._compiled_state("fit")
+        changed = bool(state.trainable) and state.trainable != [
+            id(v) for v in self.trainable_variables
+        ]
+        checks.check_fit(state.plan, batch_size, validation_split, changed)
+        if class_weight is not None:
+            sample_weight = checks.class_to_sample_weight(class_weight, y, sample_weight)
+        source = as_source(x, y, sample_weight)
+        if state.plan is None:
+            state.plan = checks.plan_from_fit(
+                self.optimizer, num_examples, batch_size, epochs, steps_per_epoch, delta
+            )
+        initial_epoch = self._initial_epoch or initial_epoch
+        updates, per_epoch, epochs = planned_updates(
+            state.plan,
+            state.ledger.updates,
+            None if epochs is None else epochs - initial_epoch,
+            steps_per_epoch,
+        )
+        if isinstance(validation_data, RecordSource):
+            validation_data = batches(validation_data, self._rows_at_a_time(validation_batch_size))
+        state.run = self._make_run(source, updates, per_epoch)
+        try:
+            with _last_epoch_may_be_short():
+                return super().fit(
+                    _endless_ticks(self.distribute_strategy),
+                    epochs=initial_epoch + epochs,
+                    steps_per_epoch=per_epoch,
+                    verbose=verbose,
+                    callbacks=callbacks,
+                    shuffle=False,
+                    validation_data=validation_data,
+                    initial_epoch=initial_epoch,
+                    validation_steps=validation_steps,
+                    validation_batch_size=self._rows_at_a_time(validation_batch_size),
+                    validation_freq=validation_freq,
+                )
+        finally:
+            state.run = None
+            self.train_function = None
+
+    def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Evaluates as Keras does; ``x`` may be a ``RecordSource`` too."""
+        if isinstance(x, RecordSource):
+            x = batches(x, self._rows_at_a_time(kwargs.pop("batch_size", None)))
+        return super().evaluate(x, *args, **kwargs)
+
+    def make_train_function(self, force: bool = False) -> None:
+        """Lets Keras's training loop call the private run."""
+        self.train_function = self._compiled_state("fit").run.train_function
+
+    def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuses: a step on a batch that the caller chose cannot be accounted for."""
+        raise ValueError(
+            "train_on_batch is not available on a private model: a batch chosen outside cannot "
+            "be accounted as sampled. Use fit(); in a loop of your own, use "
+            "tfdp.clipping.clipped_gradient_sum and tfdp.privacy.privatize."
+        )
+
+    def privacy_report(self) -> PrivacyReport:
+        """Returns what has been spent so far, and under which assumptions."""
+        state = self._compiled_state("privacy_report")
+        if state.plan is None:
+            raise ValueError("There is no plan yet: compile with privacy=plan, or call fit().")
+        return build_report(
+            state.plan,
+            state.ledger,
+            fixed_seed=state.seed is not None,
+            counts=state.counts(),
+        )
+
+    @property
+    def ledger(self) -> Ledger:
+        """The record of executed updates."""
+        return self._compiled_state("ledger").ledger
+
+    @property
+    def privacy(self) -> PrivacyPlan | None:
+        """The plan in force."""
+        return self._compiled_state("privacy").plan
+
+    @property
+    def noise_multiplier(self) -> float:
+        """Noise standard deviation on the clipped sum, in units of the clip norm."""
+        return self.optimizer.noise_multiplier
+
+    def save(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
+        """Saves like Keras. The file holds the plain model: it loads without tfdp too."""
+        with self._as_plain_class():
+            keras.Model.save(self, filepath, *args, **kwargs)
+
+    @contextlib.contextmanager
+    def _as_plain_class(self) -> Iterator[None]:
+        private = type(self)
+        self.__class__ = private._plain_class or private
+        try:
+            yield
+        finally:
+            self.__class__ = private
+
+    def _compiled_state(self, what: str) -> PrivateState:
+        if "_private" not in self.__dict__:
+            raise ValueError(f"{what}: call compile() first, with a tfdp.optimizers optimizer.")
+        return self._private
+
+    def _rows_at_a_time(self, asked: int | None = None) -> int:
+        state = self._compiled_state("fit")
+        default = DEFAULT_MICROBATCH_SIZE
+        if state.plan is not None:
+            default = min(default, math.ceil(state.plan.batch_size))
+        return asked or state.microbatch_size or default
+
+    def _make_run(self, source: RecordSource, updates: int, per_epoch: int) -> PrivateRun:
+        state = self._private
+        if state.update is None:
+            self._build_for(source)
+            state.trainable = [id(v) for v in self.trainable_variables]
+            state.update = self._make_update()
+        key = NoiseKey.from_entropy() if state.seed is None else NoiseKey.from_seed(state.seed)
+        key = agreed_key(key, self.distribute_strategy)
+        return PrivateRun(self, source, self._rows_at_a_time(), key, updates, per_epoch)
+
+    def _build_for(self, source: RecordSource) -> None:
+        """Creates all variables, from the shapes of a batch of two."""
+        x, y, weight, _ = source.fetch(tf.zeros([2], tf.int64), tf.zeros([], tf.int64))
+        with self.distribute_strategy.scope():
+            self._symbolic_build(data_batch=(x, y, weight))
+            if keras.tree.is_nested(y):  # several losses keep metrics, which are variables
+                outputs = keras.tree.map_structure(tf.convert_to_tensor, self(x, training=False))
+                self._private.loss(y, outputs)
+
+    def _make_update(self) -> PrivateUpdate:
+        state = self._private
+        clipped = ClippedGradient(
+            self,
+            state.loss,
+            self.optimizer.l2_norm_clip,
+            engine=state.engine,
+            with_outputs=self._compile_metrics is not None,
+            jit_compile=self._may_jit(),
+        )
+        on_metrics = functools.partial(update_metrics, self)
+        return PrivateUpdate(self, clipped, state.plan.denominator, on_metrics)
+
+    def _may_jit(self) -> bool:
+        # Keras turns XLA off for whole steps under a strategy; a pure function compiles there too.
+        asked = self.get_compile_config() or {}
+        if asked.get("jit_compile") is False or self.run_eagerly:
+            return False
+        return all(layer.supports_jit for layer in self._flatten_layers())
+
+
+def make_private(model: keras.Model) -> keras.Model:
+    """Makes a Keras model train with differential privacy.
+
+    Args:
+      model: A functional, sequential or subclassed model, compiled or not.
+
+    Returns:
+      The same object, with the same weights and layers; it is now a ``DPModel`` too. Compile it
+      with an optimizer of ``tfdp.optimizers``.
+
+    Raises:
+      TypeError: It is not a Keras model.
+    """
+    if not isinstance(model, keras.Model):
+        raise TypeError(f"make_private needs a keras.Model, got {type(model).__name__}.")
+    if not isinstance(model, DPModel):
+        plain = type(model)
+        private = type(f"Private{plain.__name__}", (DPModel, plain), {"_plain_class": plain})
+        model.__class__ = private
+    return model
+
+
+def _endless_ticks(strategy: tf.distribute.Strategy) -> tf.data.Dataset:
+    """What Keras's training loop counts steps by; the records come from the run itself."""
+    return tf.data.Dataset.range(1).repeat().batch(strategy.num_replicas_in_sync)
+
+
+@contextlib.contextmanager
+def _last_epoch_may_be_short() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Your input ran out of data")
+        yield

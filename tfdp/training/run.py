@@ -1,0 +1,155 @@
+"""One call of fit: which updates it makes, from which records, with which noise."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfdp.data import RecordSource
+from tfdp.privacy import PrivacyPlan
+from tfdp.privacy.noise import NoiseKey
+from tfdp.sampling import FixedSizeSampler, FullBatchSampler, PoissonSampler, Sampler
+from tfdp.training.epsilon import EpsilonMeter
+from tfdp.training.microbatches import MicrobatchStream
+from tfdp.training.state import PrivateState
+
+
+class PrivateRun:
+    """Executes a number of updates, each entered in the ledger before its result can be seen.
+
+    Args:
+      model: The compiled, built ``DPModel``.
+      source: The records.
+      microbatch_size: Rows that one replica handles at a time.
+      key: Key of all randomness: noise, sampling, dropout.
+      updates: How many updates the run may make.
+      updates_per_epoch: Epoch length in updates.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        source: RecordSource,
+        microbatch_size: int,
+        key: NoiseKey,
+        updates: int,
+        updates_per_epoch: int,
+    ):
+        self._model = model
+        self._state: PrivateState = model._private
+        self._noise = key.child("noise")
+        self._left = updates
+        self._per_epoch = updates_per_epoch
+        self._done = 0
+        self._next = int(model.optimizer.iterations.numpy())
+        self._epsilon = EpsilonMeter(self._state.plan, self._state.ledger)
+        sampling = key.child("sampling").as_int()
+        self._stream = MicrobatchStream(
+            source,
+            sampler_for(self._state.plan, len(source), sampling),
+            microbatch_size,
+            model.distribute_strategy,
+            seed=key.child("dropout").seeds(0, 1)[0],
+        )
+        self._batches = self._stream.iterator(self._next)
+
+    def train_function(self, _: Any) -> dict[str, Any]:
+        """Runs the next updates, as many as ``steps_per_execution``; returns the epoch's logs."""
+        in_epoch = self._per_epoch - self._done % self._per_epoch
+        count = min(self._model.steps_per_execution, in_epoch, self._left)
+        if count == 0:
+            raise StopIteration
+        for _ in range(count):
+            self._one_update()
+        return {**self._model.get_metrics_result(), "epsilon": self._epsilon.value()}
+
+    def _one_update(self) -> None:
+        totals = self._state.update(
+            self._batches,
+            self._stream.steps(self._next),
+            self._noise.seeds(self._next, len(self._state.trainable)),
+            before_release=self._enter,
+        )
+        self._state.count(totals)
+        self._next += 1
+        self._done += 1
+        self._left -= 1
+
+    def _enter(self) -> None:
+        # With a fixed seed an update that a killed run had entered already is the very same
+        # release again, and costs nothing. Otherwise every execution is a release of its own.
+        if self._noise.fixed and self._next < self._state.ledger.updates:
+            return
+        self._state.ledger.record(self._state.plan)
+
+
+def sampler_for(plan: PrivacyPlan, records: int, seed: int) -> Sampler:
+    """Returns the sampler that executes what the plan accounts for."""
+    if abs(records - plan.num_examples) > 0.01 * plan.num_examples:
+        warnings.warn(
+            f"The plan is for num_examples={plan.num_examples} and the data hold {records} "
+            "records. The guarantee holds, but batches will be "
+            f"{records / plan.num_examples:.3g} times the expected size."
+        )
+    if plan.sampling_probability == 1:
+        return FullBatchSampler(records)
+    if plan.sampling == "fixed_size":
+        return FixedSizeSampler(records, round(plan.batch_size), seed)
+    return PoissonSampler(records, plan.sampling_probability, seed)
+
+
+def planned_updates(
+    plan: PrivacyPlan, executed: int, epochs: int | None, steps_per_epoch: int | None
+) -> tuple[int, int, int]:
+    """Returns (updates, updates an epoch, epochs) of a call of fit.
+
+    An epoch is as many updates as give every record one expected use, ceil(N / B), unless
+    ``steps_per_epoch`` says otherwise. Without ``epochs`` the run takes what is left of the
+    plan; the last epoch may then be short.
+
+    Raises:
+      ValueError: More is asked for than the plan has left.
+    """
+    left = plan.steps - executed
+    per_epoch = steps_per_epoch or math.ceil(1 / plan.sampling_probability)
+    if left <= 0:
+        raise ValueError(
+            f"The plan's {plan.steps} updates have all been made (the ledger counts {executed}): "
+            "training on would spend more privacy than planned. Compile with a new plan to "
+            "spend more."
+        )
+    if epochs is None:
+        return left, min(per_epoch, left), math.ceil(left / per_epoch)
+    if epochs * per_epoch > left:
+        raise ValueError(
+            f"epochs={epochs} of {per_epoch} updates ask for {epochs * per_epoch} updates, but the "
+            f"plan of {plan.steps} has {left} left. Ask for at most {left // per_epoch} epochs, "
+            "leave epochs out to use what is left, or plan more steps."
+        )
+    return epochs * per_epoch, per_epoch, epochs
+
+
+def agreed_key(key: NoiseKey, strategy: tf.distribute.Strategy) -> NoiseKey:
+    """Returns the first worker's key on every worker.
+
+    All replicas must draw the same noise and the same records; entropy drawn on each machine
+    would drive their weights apart.
+    """
+    if not strategy.extended._in_multi_worker_mode():
+        return key
+
+    pieces = np.frombuffer(key.secret, dtype="<u2").astype(np.int32)
+
+    def first_only():
+        replica = tf.distribute.get_replica_context()
+        own = tf.constant(pieces) * tf.cast(replica.replica_id_in_sync_group == 0, tf.int32)
+        return replica.all_reduce(tf.distribute.ReduceOp.SUM, own)
+
+    shared = strategy.run(tf.function(first_only))
+    pieces = strategy.experimental_local_results(shared)[0].numpy()
+    return NoiseKey(pieces.astype("<u2").tobytes(), key.fixed)

@@ -1,0 +1,54 @@
+"""What a private model keeps beside what Keras keeps."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tfdp.privacy import Ledger, PrivacyPlan
+
+if TYPE_CHECKING:
+    from tfdp.training.run import PrivateRun
+    from tfdp.training.update import PrivateUpdate, Totals
+
+
+@dataclasses.dataclass
+class PrivateState:
+    """Set by ``compile``.
+
+    Attributes:
+      loss: The compiled loss, one value per example.
+      microbatch_size: Rows that one replica handles at a time; None for the default.
+      engine: How examples are clipped.
+      seed: Seed of all randomness, None for the operating system's entropy.
+      ledger: Where updates are entered.
+      plan: The plan in force, None until ``fit`` makes one.
+      trainable: Identities of the trainable variables that the engine was made for.
+      update: What runs an update, made by the first ``fit``.
+      run: The run in progress.
+      examples: Examples that took part in updates, counted with repetition.
+      non_finite: How many of them were left out since their gradient was not finite.
+    """
+
+    loss: Any
+    microbatch_size: int | None
+    engine: str
+    seed: int | None
+    ledger: Ledger
+    plan: PrivacyPlan | None
+    trainable: list[int]
+    update: PrivateUpdate | None = None
+    run: PrivateRun | None = None
+    examples: Any = 0
+    non_finite: Any = 0
+
+    def count(self, totals: Totals) -> None:
+        """Adds an update's counts, without waiting for the device."""
+        self.examples += tf.cast(totals.examples, tf.float64)
+        self.non_finite += tf.cast(totals.non_finite, tf.float64)
+
+    def counts(self) -> dict[str, int]:
+        """Returns the counts as integers: exact facts about private data, for its holder."""
+        return {"examples_used": int(self.examples), "non_finite_examples": int(self.non_finite)}

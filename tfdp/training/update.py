@@ -1,0 +1,138 @@
+"""One private update: sub-batches in, one noised step out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfdp.clipping import Batch, ClippedGradient
+from tfdp.optimizers import PrivateOptimizer
+from tfdp.privacy.noise import NoisyGradients, privatize
+
+
+class Totals(NamedTuple):
+    """What sub-batches add up to, on one replica.
+
+    Attributes:
+      sums: Clipped gradient sum of every trainable variable, float32 or float64.
+      examples: Number of examples that contributed, float32.
+      non_finite: Number of examples left out because their gradient was not finite, float32.
+    """
+
+    sums: list[tf.Tensor]
+    examples: tf.Tensor
+    non_finite: tf.Tensor
+
+
+class PrivateUpdate:
+    """Runs updates of a compiled model under its strategy.
+
+    Args:
+      model: A model whose optimizer is a ``PrivateOptimizer``, built.
+      clipped: The model's clipped gradient.
+      expected_batch_size: The divisor: a public constant.
+      on_metrics: ``(y, outputs, sample_weight, used, losses)``: updates Keras metrics, on every
+        replica.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        clipped: ClippedGradient,
+        expected_batch_size: float,
+        on_metrics: Callable,
+    ):
+        self._model = model
+        self._clipped = clipped
+        self._optimizer: PrivateOptimizer = model.optimizer
+        self._expected_batch_size = expected_batch_size
+        self._on_metrics = on_metrics
+        self._strategy = model.distribute_strategy
+        run = self._strategy.run
+        self._accumulate = _graph(lambda totals, batch: run(self._accumulate_one, (totals, batch)))
+        self._release = _graph(lambda totals, seeds: run(self._release_one, (totals, seeds)))
+        self._nothing = _graph(lambda: run(self._zeros))()
+
+    def __call__(
+        self, batches: Iterator[Any], steps: int, seeds: np.ndarray, before_release: Callable
+    ) -> Totals:
+        """Runs one update.
+
+        Args:
+          batches: Yields sub-batches.
+          steps: How many of them make up the update.
+          seeds: ``[variables, 2]`` int64, the seeds of this update's noise.
+          before_release: Called after the sum is formed and before its result can be seen: the
+            place for the ledger entry.
+
+        Returns:
+          The update's counts over all replicas; ``sums`` is empty.
+        """
+        totals = self._nothing
+        for _ in range(steps):
+            totals = self._accumulate(totals, next(batches))
+        before_release()
+        released = self._release(totals, tf.constant(seeds))
+        return Totals([], *(self._strategy.experimental_local_results(r)[0] for r in released))
+
+    def _zeros(self) -> Totals:
+        variables = self._clipped.forward.trainable
+        dtypes = [tf.float64 if v.dtype == "float64" else tf.float32 for v in variables]
+        sums = [tf.zeros(v.shape, dtype) for v, dtype in zip(variables, dtypes, strict=True)]
+        return Totals(sums, tf.zeros([]), tf.zeros([]))
+
+    def _accumulate_one(self, totals: Totals, batch: Batch) -> Totals:
+        forward = self._clipped.forward
+        weights = [tf.convert_to_tensor(v.value) for v in forward.trainable]
+        state = [tf.convert_to_tensor(v.value) for v in forward.state]
+        part = self._clipped(weights, state, batch)
+        self._on_metrics(batch.y, part.outputs, batch.sample_weight, part.used, part.losses)
+        return Totals(
+            [a + tf.cast(b, a.dtype) for a, b in zip(totals.sums, part.sums, strict=True)],
+            totals.examples + _count(part.used),
+            totals.non_finite + _count(batch.mask & ~part.used),
+        )
+
+    def _release_one(self, totals: Totals, seeds: tf.Tensor) -> list[tf.Tensor]:
+        replica = tf.distribute.get_replica_context()
+        totals = replica.all_reduce(tf.distribute.ReduceOp.SUM, totals)
+        # The same seeds give the same noise on every replica: it is drawn once, after the sum.
+        noisy = privatize(
+            totals.sums,
+            self._optimizer.l2_norm_clip,
+            self._optimizer.noise_multiplier,
+            self._expected_batch_size,
+            seeds,
+        )
+        variables = self._model.trainable_variables
+        self._optimizer.apply(_add_regularization(noisy, variables), variables)
+        return [totals.examples, totals.non_finite]
+
+
+def _add_regularization(noisy: NoisyGradients, variables: list) -> NoisyGradients:
+    """Adds the gradients of weight regularizers: functions of the weights alone, so public."""
+    regularized = [i for i, v in enumerate(variables) if v.regularizer is not None]
+    if not regularized:
+        return noisy
+    values = [tf.convert_to_tensor(variables[i].value) for i in regularized]
+    with tf.GradientTape() as tape:
+        tape.watch(values)
+        penalty = tf.add_n(
+            [variables[i].regularizer(v) for i, v in zip(regularized, values, strict=True)]
+        )
+    gradients = list(noisy.gradients)
+    for i, gradient in zip(regularized, tape.gradient(penalty, values), strict=True):
+        gradients[i] += tf.cast(gradient, gradients[i].dtype)
+    return NoisyGradients(gradients)
+
+
+def _count(rows: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_sum(tf.cast(rows, tf.float32))
+
+
+def _graph(function: Callable) -> Callable:
+    return tf.function(function, autograph=False)
