@@ -19,11 +19,13 @@ class ClippedSum(NamedTuple):
     Attributes:
       gradients: Clipped sums aligned with ``model.trainable_variables``.
       norms: ``[B]`` gradient norms before clipping.
+      squared_norms: ``[weights, B]``: their squares, apart for every trainable variable.
       losses: ``[B]`` losses; zero at padding.
     """
 
     gradients: list[tf.Tensor]
     norms: tf.Tensor
+    squared_norms: tf.Tensor
     losses: tf.Tensor
 
 
@@ -38,6 +40,7 @@ def clipped_gradient_sum(
     engine: str = "auto",
     microbatch_size: int | None = None,
     seed: tuple[int, int] = (0, 0),
+    jit_compile: bool = True,
 ) -> ClippedSum:
     """Sums the gradients of all examples, each scaled to norm at most ``clip_norm``.
 
@@ -54,6 +57,7 @@ def clipped_gradient_sum(
       engine: "auto", "single_pass" or "vectorized"; they agree.
       microbatch_size: Rows handled at a time; all at once by default.
       seed: Seeds dropout and its like.
+      jit_compile: Whether XLA compiles the computation.
 
     Raises:
       ScalarLossError: The loss gives no value per example.
@@ -61,7 +65,11 @@ def clipped_gradient_sum(
       ValueError: An argument is out of range.
     """
     function = ClippedGradient(
-        model, per_example_loss(loss, output_names=model.output_names), clip_norm, engine
+        model,
+        per_example_loss(loss, output_names=getattr(model, "output_names", None)),
+        clip_norm,
+        engine,
+        jit_compile=jit_compile,
     )
     fields = keras.tree.map_structure(
         lambda leaf: None if leaf is None else np.asarray(leaf), (x, y, sample_weight)
@@ -73,21 +81,34 @@ def clipped_gradient_sum(
     state = [tf.convert_to_tensor(v.value) for v in function.forward.state]
     run = tf.function(function, autograph=False)
 
-    sums = [tf.zeros(w.shape, tf.as_dtype(w.dtype)) for w in weights]
-    norms, losses = [], []
+    sums = [tf.zeros(w.shape, tf.float64 if w.dtype == tf.float64 else tf.float32) for w in weights]
+    parts = []
     for start in range(0, rows, size):
         batch = _padded(fields, mask, start, size, seed)
         part = run(weights, state, batch)
         sums = [a + tf.cast(b, a.dtype) for a, b in zip(sums, part.sums, strict=True)]
-        norms.append(part.norms[: rows - start])
-        losses.append(part.losses[: rows - start])
-    empty = [tf.zeros([0])]
-    return ClippedSum(sums, tf.concat(norms or empty, 0), tf.concat(losses or empty, 0))
+        parts.append([t[..., : rows - start] for t in (part.norms, part.squared_norms, part.losses)])
+    if not parts:
+        return ClippedSum(sums, tf.zeros([0]), tf.zeros([len(sums), 0]), tf.zeros([0]))
+    return ClippedSum(sums, *(tf.concat(pieces, -1) for pieces in zip(*parts, strict=True)))
 
 
-def per_example_norms(model: keras.Model, loss: Any, x: Any, y: Any, **kwargs: Any) -> tf.Tensor:
-    """Returns the ``[B]`` gradient norms; arguments as in ``clipped_gradient_sum``."""
-    return clipped_gradient_sum(model, loss, x, y, clip_norm=1.0, **kwargs).norms
+def per_example_norms(
+    model: keras.Model, loss: Any, x: Any, y: Any, by_variable: bool = False, **kwargs: Any
+) -> tf.Tensor:
+    """Returns the norm of every example's gradient.
+
+    Args:
+      model: A built Keras model.
+      loss: As in ``compile``.
+      x: Inputs.
+      y: Targets.
+      by_variable: Whether to give a norm for every trainable variable apart, ``[weights, B]``,
+        in place of one over all of them jointly, ``[B]``.
+      **kwargs: As in ``clipped_gradient_sum``.
+    """
+    found = clipped_gradient_sum(model, loss, x, y, clip_norm=1.0, **kwargs)
+    return tf.sqrt(found.squared_norms) if by_variable else found.norms
 
 
 def _padded(fields: Any, mask: np.ndarray, start: int, size: int, seed: tuple) -> Batch:

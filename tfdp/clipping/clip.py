@@ -9,10 +9,13 @@ import tensorflow as tf
 from tfdp.clipping.terms import Term
 
 
-def joint_norms(terms: Sequence[Term | None], batch_size: int) -> tf.Tensor:
-    """Returns every example's gradient norm over all weights jointly, ``[batch_size]``."""
-    squares = [term.squared_norm() for term in terms if term is not None]
-    return tf.sqrt(tf.add_n(squares)) if squares else tf.zeros([batch_size])
+def squared_norms(terms: Sequence[Term | None], batch_size: int) -> tf.Tensor:
+    """Returns the squared gradient norm of every weight and example, ``[weights, batch_size]``."""
+    squares = [None if term is None else term.squared_norm() for term in terms]
+    dtypes = {square.dtype for square in squares if square is not None}
+    dtype = tf.float64 if tf.float64 in dtypes else tf.float32
+    zero = tf.zeros([batch_size], dtype)
+    return tf.stack([zero if square is None else tf.cast(square, dtype) for square in squares])
 
 
 def clip_factors(norms: tf.Tensor, clip_norm: float, mask: tf.Tensor) -> tf.Tensor:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from tfdp.clipping.clip import clip_factors, clipped_sums, joint_norms
+from tfdp.clipping.clip import clip_factors, clipped_sums, squared_norms
 from tfdp.clipping.errors import UnsupportedLayerError
 from tfdp.clipping.forward import Batch, Forward, without_padding
 from tfdp.clipping.refusals import refuse_mixing_layers
@@ -25,6 +25,7 @@ class Clipped(NamedTuple):
     Attributes:
       sums: Clipped gradient sum of every trainable variable, at least float32.
       norms: ``[B]`` gradient norms before clipping; not finite where an example overflowed.
+      squared_norms: ``[weights, B]``: their squares, apart for every trainable variable.
       losses: ``[B]``; zero at padding.
       used: ``[B]`` bool: the rows that contributed (neither padding nor non-finite).
       outputs: The model's outputs, or None.
@@ -32,6 +33,7 @@ class Clipped(NamedTuple):
 
     sums: list[tf.Tensor]
     norms: tf.Tensor
+    squared_norms: tf.Tensor
     losses: tf.Tensor
     used: tf.Tensor
     outputs: Any
@@ -76,6 +78,7 @@ class ClippedGradient:
         self._clip_norm = clip_norm
         self._engine = engine
         self._with_outputs = with_outputs
+        self._jit_compile = jit_compile
         self._function = tf.function(self._clipped, jit_compile=jit_compile, autograph=False)
 
     def __call__(self, weights: list, state: list, batch: Batch) -> Clipped:
@@ -98,12 +101,14 @@ class ClippedGradient:
     def _clipped(self, weights: list, state: list, batch: Batch, cut_rows: bool) -> Clipped:
         batch = without_padding(batch)
         found = self._per_example(weights, state, batch)
-        norms = joint_norms(found.terms, batch.mask.shape[0])
+        squares = squared_norms(found.terms, batch.mask.shape[0])
+        norms = tf.sqrt(tf.reduce_sum(squares, axis=0))
         factors = clip_factors(norms, self._clip_norm, batch.mask)
         used = batch.mask & tf.math.is_finite(norms)
         terms = [t.keep(used) if t and cut_rows else t for t in found.terms]
         outputs = found.outputs if self._with_outputs else None
-        return Clipped(clipped_sums(terms, factors, weights), norms, found.losses, used, outputs)
+        sums = clipped_sums(terms, factors, weights)
+        return Clipped(sums, norms, squares, found.losses, used, outputs)
 
     def _per_example(self, weights: list, state: list, batch: Batch) -> PerExample:
         if self._engine != "vectorized":
@@ -117,4 +122,4 @@ class ClippedGradient:
                     'tfdp.clipping.register_rule, or use engine="auto".'
                 )
             warnings.warn(f"Clipped by the slower vectorized engine, no rule for: {named}.")
-        return vectorized(self.forward, weights, state, batch)
+        return vectorized(self.forward, weights, state, batch, self._jit_compile)

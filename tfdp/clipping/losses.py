@@ -6,12 +6,15 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.trainers.compile_utils import CompileLoss, get_loss
+from keras.src.trainers import compile_utils
 
 from tfdp.clipping.errors import ScalarLossError
+from tfdp.clipping.rules.registry import replaced
 
 
-def per_example_loss(loss: Any, loss_weights: Any = None, output_names: Any = None) -> CompileLoss:
+def per_example_loss(
+    loss: Any, loss_weights: Any = None, output_names: Any = None
+) -> compile_utils.CompileLoss:
     """Turns what ``compile`` takes as ``loss`` into a function with one value per example.
 
     The returned object is called with (y_true, y_pred, sample_weight), nested like the model's
@@ -34,7 +37,21 @@ def per_example_loss(loss: Any, loss_weights: Any = None, output_names: Any = No
             "layers by add_loss() cannot be told apart by example."
         )
     wrapped = keras.tree.map_structure(lambda one: None if one is None else _PerExample(one), loss)
-    return CompileLoss(wrapped, loss_weights, output_names=output_names)
+    return _LossesByExample(wrapped, loss_weights, output_names=output_names)
+
+
+class _LossesByExample(compile_utils.CompileLoss):
+    """Keras's own matching of losses with outputs, without its running mean of every loss."""
+
+    def build(self, y_true, y_pred):
+        # Keras makes the means on the first call. That is inside a trace, where a variable
+        # cannot be made.
+        with replaced(compile_utils.metrics_module, "Mean", lambda name: None):
+            super().build(y_true, y_pred)
+
+    @property
+    def variables(self):
+        return []
 
 
 class _PerExample(keras.losses.Loss):
@@ -46,7 +63,7 @@ class _PerExample(keras.losses.Loss):
         self._loss = loss
 
     def __call__(self, y_true, y_pred, sample_weight=None):
-        loss = get_loss(self._loss, y_true, y_pred)
+        loss = compile_utils.get_loss(self._loss, y_true, y_pred)
         in_mask = _keras_mask(y_pred)
         y_pred = keras.tree.map_structure(lambda y: tf.cast(y, self.dtype), y_pred)
         y_true = keras.tree.map_structure(lambda y: tf.cast(y, self.dtype), y_true)

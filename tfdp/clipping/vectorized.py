@@ -6,6 +6,9 @@ fallback for models with layers that have no rule.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 import tensorflow as tf
 
@@ -14,8 +17,18 @@ from tfdp.clipping.single_pass import PerExample
 from tfdp.clipping.terms import ExplicitTerm
 
 
-def vectorized(forward: Forward, weights: list, state: list, batch: Batch) -> PerExample:
-    """Returns the gradients of every example, formed explicitly."""
+def vectorized(
+    forward: Forward, weights: list, state: list, batch: Batch, compiled: bool = True
+) -> PerExample:
+    """Returns the gradients of every example, formed explicitly.
+
+    Args:
+      forward: The model and its loss.
+      weights: Values of ``forward.trainable``.
+      state: Values of ``forward.state``.
+      batch: Rows of static shape.
+      compiled: Whether XLA compiles the call; see ``map_rows``.
+    """
     rows = tf.range(tf.shape(batch.mask)[0])
     fields = (batch.x, batch.y, batch.sample_weight)
     leaves = [leaf for leaf in keras.tree.flatten(fields) if leaf is not None]
@@ -35,9 +48,25 @@ def vectorized(forward: Forward, weights: list, state: list, batch: Batch) -> Pe
         outputs = keras.tree.map_structure(lambda leaf: leaf[0], outputs)
         return loss[0], outputs, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
-    losses, outputs, gradients = tf.vectorized_map(one_example, [rows, *leaves])
+    losses, outputs, gradients = map_rows(one_example, [rows, *leaves], compiled)
     terms = [ExplicitTerm(_static(gradient, batch)) for gradient in gradients]
     return PerExample(list(terms), tf.where(batch.mask, losses, 0), outputs)
+
+
+def map_rows(function: Callable, rows: list[tf.Tensor], compiled: bool) -> Any:
+    """Applies a function to every row: side by side under XLA, one after the other without it.
+
+    Mapped side by side, products turn into ``tf.matmul`` of ``[B, 1, T, p]`` with ``[p, q]``. On
+    some CPUs TensorFlow's own kernel for such broadcast products (oneDNN, TensorFlow 2.21)
+    returns garbage; XLA's is right.
+    """
+    if compiled:
+        return tf.vectorized_map(function, rows)
+    one = tf.nest.map_structure(lambda row: row[0], rows)
+    specs = tf.nest.map_structure(
+        lambda t: tf.TensorSpec(t.shape, t.dtype), function(one)
+    )
+    return tf.map_fn(function, rows, fn_output_signature=specs)
 
 
 def _static(gradient: tf.Tensor, batch: Batch) -> tf.Tensor:
