@@ -7,11 +7,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp.data import RecordSource
-from tfdp.evaluation.batches import batches
-
-PAD_ID = 0
-"""The target id that stands for no token."""
+from tfdp.data import RecordSource, batches
+from tfdp.evaluation.numbered import NumberedRecords
+from tfdp.models import PAD_ID
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +22,7 @@ class CaptionLoss:
         per_token: nats per token over all tokens, so that long captions weigh more.
         captions: how many captions were scored.
         tokens: how many tokens they hold.
-        skipped: records that could not be decoded or hold no token.
+        skipped: records that could not be read or hold no token.
     """
 
     per_caption: float
@@ -72,28 +70,26 @@ def score_captions(
 ) -> CaptionLoss:
     """Averages `token_nll(x, targets) -> float32 [B, L]` over the captions of a source."""
 
-    @tf.function
-    def sums(x: Any, targets: tf.Tensor, valid: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        real = (targets != PAD_ID) & valid[:, None]
-        nll = tf.where(real, token_nll(x, targets), 0.0)  # a where, since padding rows may be NaN
+    @tf.function(reduce_retracing=True)
+    def sums(x: Any, targets: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        real = targets != PAD_ID
         tokens = tf.reduce_sum(tf.cast(real, tf.float32), axis=1)
-        total = tf.reduce_sum(nll, axis=1)
+        nll = tf.reduce_sum(tf.where(real, token_nll(x, targets), 0.0), axis=1)
         return (
-            tf.reduce_sum(tf.cast(tf.math.divide_no_nan(total, tokens), tf.float64)),
-            tf.reduce_sum(tf.cast(total, tf.float64)),
+            tf.reduce_sum(tf.cast(tf.math.divide_no_nan(nll, tokens), tf.float64)),
+            tf.reduce_sum(tf.cast(nll, tf.float64)),
             tf.math.count_nonzero(tokens),
             tf.reduce_sum(tf.cast(tokens, tf.int64)),
         )
 
-    # Sums over batches run in Python floats and ints, exact enough for any number of captions.
+    records = NumberedRecords(source, limit)
     per_caption, per_token, captions, tokens = 0.0, 0.0, 0, 0
-    for x, targets, valid in batches(source, batch_size, limit):
-        batch = [value.numpy().item() for value in sums(x, targets, valid)]
+    for (x, _), targets, *_ in batches(records, batch_size):
+        batch = [value.numpy().item() for value in sums(x, targets)]
         per_caption, per_token = per_caption + batch[0], per_token + batch[1]
         captions, tokens = captions + batch[2], tokens + batch[3]
     if captions == 0:
-        raise ValueError("No caption could be scored: every record is undecodable or empty.")
-    records = len(source) if limit is None else min(limit, len(source))
+        raise ValueError("No caption could be scored: every record is unreadable or empty.")
     return CaptionLoss(
-        per_caption / captions, per_token / tokens, captions, tokens, records - captions
+        per_caption / captions, per_token / tokens, captions, tokens, len(records) - captions
     )

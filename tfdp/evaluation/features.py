@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfdp.data import RecordSource
-from tfdp.evaluation.batches import batches
+from tfdp.data import RecordSource, batches
+from tfdp.evaluation.numbered import NumberedRecords
 
 
 def extract_features(
@@ -30,11 +30,10 @@ def extract_features(
         `(features, kept)`: float32 `[K, D]`, flattened to one row a record, and int64 `[K]`, the
         indices of the records that could be decoded.
     """
-    compiled = tf.function(function)
+    compiled = tf.function(function, reduce_retracing=True)
     rows, kept = [], []
-    for number, (x, _, valid) in enumerate(batches(source, batch_size, limit)):
+    for (x, index), *_ in batches(NumberedRecords(source, limit), batch_size):
         values = np.asarray(compiled(x), dtype=np.float32)
-        mask = valid.numpy()
-        rows.append(values.reshape(len(values), -1)[mask])
-        kept.append(np.flatnonzero(mask) + number * batch_size)
+        rows.append(values.reshape(len(values), -1))
+        kept.append(index.numpy())
     return np.concatenate(rows), np.concatenate(kept)

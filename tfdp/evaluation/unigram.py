@@ -8,7 +8,8 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from tfdp.data import RecordSource
-from tfdp.evaluation.caption_loss import PAD_ID, CaptionLoss, score_captions
+from tfdp.evaluation.caption_loss import CaptionLoss, score_captions
+from tfdp.models import PAD_ID
 
 
 def unigram_log_probabilities(
