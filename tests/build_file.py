@@ -97,8 +97,8 @@ def imports_of(path: str) -> Imports:
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 names.update(_named_in_string(node.value))
     files = {file for name in names if (file := _project_file(name)) and file != path}
-    tops = {name.split(".")[0] for name in names if not _project_file(name)}
-    return Imports(frozenset(files), frozenset(map(_distribution, tops - sys.stdlib_module_names)))
+    others = {name.split(".")[0] for name in names} - {*SOURCE_FOLDERS, *sys.stdlib_module_names}
+    return Imports(frozenset(files), frozenset(map(_distribution, others)))
 
 
 def _imported(tree: ast.AST, path: str) -> Iterator[str]:
