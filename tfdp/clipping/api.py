@@ -87,7 +87,9 @@ def clipped_gradient_sum(
         batch = _padded(fields, mask, start, size, seed)
         part = run(weights, state, batch)
         sums = [a + tf.cast(b, a.dtype) for a, b in zip(sums, part.sums, strict=True)]
-        parts.append([t[..., : rows - start] for t in (part.norms, part.squared_norms, part.losses)])
+        parts.append(
+            [t[..., : rows - start] for t in (part.norms, part.squared_norms, part.losses)]
+        )
     if not parts:
         return ClippedSum(sums, tf.zeros([0]), tf.zeros([len(sums), 0]), tf.zeros([0]))
     return ClippedSum(sums, *(tf.concat(pieces, -1) for pieces in zip(*parts, strict=True)))

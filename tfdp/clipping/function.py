@@ -69,8 +69,8 @@ class ClippedGradient:
     ):
         if engine not in ENGINES:
             raise ValueError(f"engine={engine!r}: expected one of {', '.join(ENGINES)}.")
-        if not clip_norm > 0:
-            raise ValueError(f"clip_norm={clip_norm}: expected a positive number.")
+        if not 0 < clip_norm < float("inf"):
+            raise ValueError(f"clip_norm={clip_norm}: expected a positive, finite number.")
         refuse_mixing_layers(model)
         self.forward = Forward(model, loss)
         if not self.forward.trainable:
@@ -121,5 +121,7 @@ class ClippedGradient:
                     f'engine="single_pass" has no rule for: {named}. Register one with '
                     'tfdp.clipping.register_rule, or use engine="auto".'
                 )
-            warnings.warn(f"Clipped by the slower vectorized engine, no rule for: {named}.")
+            warnings.warn(
+                f"Clipped by the slower vectorized engine, no rule for: {named}.", stacklevel=2
+            )
         return vectorized(self.forward, weights, state, batch, self._jit_compile)

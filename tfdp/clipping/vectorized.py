@@ -63,9 +63,7 @@ def map_rows(function: Callable, rows: list[tf.Tensor], compiled: bool) -> Any:
     if compiled:
         return tf.vectorized_map(function, rows)
     one = tf.nest.map_structure(lambda row: row[0], rows)
-    specs = tf.nest.map_structure(
-        lambda t: tf.TensorSpec(t.shape, t.dtype), function(one)
-    )
+    specs = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), function(one))
     return tf.map_fn(function, rows, fn_output_signature=specs)
 
 

@@ -1,0 +1,153 @@
+"""One loss value an example, whatever the Keras loss and its reduction."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.clipping.models import assert_same, clipped, dense_net, floats, ids, token_net
+from tests.clipping.reference import (
+    assert_equal,
+    brute_force,
+    check,
+    class_loss,
+    squared_error,
+    twins,
+)
+from tfdp.clipping import ScalarLossError, per_example_loss
+
+X, Y = floats(4, 4), ids(4, below=3)
+TOKENS, TARGETS = ids(4, 6, below=9), ids(4, 6, below=7)
+
+
+def tokens_loss(**options):
+    return keras.losses.SparseCategoricalCrossentropy(from_logits=True, **options)
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean", "sum_over_batch_size", "none", None])
+def test_c3_the_reduction_of_the_loss_changes_nothing(reduction):
+    model = dense_net()
+    plain = clipped(model, tokens_loss(), X, Y, clip_norm=0.3)
+    assert_same(clipped(model, tokens_loss(reduction=reduction), X, Y, clip_norm=0.3), plain)
+
+
+def test_c3_names_and_functions_work_like_objects():
+    model = dense_net()
+    y = floats(4, 3)
+    plain = clipped(model, keras.losses.MeanSquaredError(), X, y)
+    assert_same(clipped(model, "mse", X, y), plain)
+    assert_same(clipped(model, keras.losses.mean_squared_error, X, y), plain)
+    assert_same(clipped(model, lambda t, p: tf.reduce_mean((t - p) ** 2, -1), X, y), plain)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda t, p: tf.reduce_mean((t - p) ** 2),
+        lambda t, p: tf.reduce_mean((t - p) ** 2, axis=0),
+    ],
+)
+def test_c3_a_loss_without_a_value_per_example_is_refused(loss):
+    with pytest.raises(ScalarLossError, match="one value per example"):
+        clipped(dense_net(), loss, X, floats(4, 3))
+
+
+def test_a_missing_loss_is_refused():
+    with pytest.raises(ValueError, match="loss=None"):
+        per_example_loss(None)
+
+
+def test_a8_the_mean_is_over_real_tokens():
+    loss = per_example_loss(lambda t, p: p[..., 0])
+    values = tf.stack([tf.constant([[2.0, 4.0, 9.0, np.nan]])] * 2, axis=-1)
+    weight = tf.constant([[1.0, 1.0, 0.0, 0.0]])
+    assert loss(tf.zeros([1, 4]), values, weight).numpy() == [3.0]
+    values._keras_mask = tf.constant([[True, True, False, False]])
+    assert loss(tf.zeros([1, 4]), values).numpy() == [3.0]
+
+
+@pytest.mark.parametrize("engine", ["single_pass", "vectorized"])
+def test_a8_masked_labels_change_nothing(engine):
+    model = token_net()
+    weight = np.ones((4, 6), "float32")
+    weight[:, 4:] = 0
+    other = TARGETS.copy()
+    other[:, 4:] = (other[:, 4:] + 1) % 7
+    found, again = (
+        clipped(model, tokens_loss(), TOKENS, y, sample_weight=weight, engine=engine)
+        for y in (TARGETS, other)
+    )
+    assert_same(found, again, rtol=0)
+
+
+def test_c4_sequence_losses_equal_single_example_runs():
+    check(token_net, TOKENS, TARGETS, tokens_loss())
+
+
+@pytest.mark.parametrize("reduction", ["sum_over_batch_size", "sum", "none"])
+def test_c4_ignored_classes_do_not_count(reduction):
+    """K12: half of the tokens ignored gives the mean over the other half."""
+    model = token_net()
+    y = TARGETS.copy()
+    y[:, ::2] = 0
+    y[:, 1::2] = np.maximum(y[:, 1::2], 1)
+    found = clipped(model, tokens_loss(ignore_class=0, reduction=reduction), TOKENS, y)
+    exact = [
+        float(tokens_loss()(y[i : i + 1, 1::2], model(TOKENS[i : i + 1])[:, 1::2]))
+        for i in range(4)
+    ]
+    np.testing.assert_allclose(found.losses, exact, rtol=1e-6)
+
+
+def test_an_example_with_no_real_token_contributes_zero():
+    y = TARGETS.copy()
+    y[1] = 0
+    found = clipped(token_net(), tokens_loss(ignore_class=0), TOKENS, y)
+    assert float(found.norms[1]) == 0 and float(found.losses[1]) == 0
+
+
+def test_sample_weights_scale_the_gradient_before_clipping():
+    model = dense_net()
+    weight = np.array([0.0, 0.5, 2.0, 100.0], "float32")
+    plain = clipped(model, tokens_loss(), X, Y, clip_norm=1e-3)
+    found = clipped(model, tokens_loss(), X, Y, clip_norm=1e-3, sample_weight=weight)
+    np.testing.assert_allclose(found.norms, plain.norms * weight, rtol=1e-5)
+    alone = clipped(model, tokens_loss(), X, Y, 1e-3, sample_weight=weight, mask=weight == 100)
+    assert float(tf.linalg.global_norm(alone.gradients)) == pytest.approx(1e-3, rel=1e-5)
+
+
+def two_outputs():
+    x = keras.layers.Input((4,))
+    h = keras.layers.Dense(5, activation="tanh")(x)
+    outputs = {
+        "kind": keras.layers.Dense(3, name="kind")(h),
+        "size": keras.layers.Dense(1, name="size")(h),
+    }
+    return keras.Model(x, outputs)
+
+
+def test_several_outputs_with_several_losses():
+    losses = {"kind": tokens_loss(), "size": "mse"}
+    y = {"kind": Y, "size": floats(4, 1)}
+
+    def total(y_true, y_pred):
+        return class_loss(y_true["kind"], y_pred["kind"]) + squared_error(
+            y_true["size"], y_pred["size"]
+        )
+
+    model, exact = twins(two_outputs)
+    reference = brute_force(exact, total, X, y)
+    for engine in ("single_pass", "vectorized"):
+        assert_equal(clipped(model, losses, X, y, 1.0, engine=engine), reference, 1.0)
+
+
+def test_a_list_of_losses_and_loss_weights():
+    model = two_outputs()
+    listed = keras.Model(model.inputs, [model.output["kind"], model.output["size"]])
+    loss = per_example_loss([tokens_loss(), "mse"], [1.0, 0.5], listed.output_names)
+    outputs = listed(X)
+    size = floats(4, 1)
+    found = tf.function(lambda: loss([Y, size], outputs))()
+    errors = np.mean((size - outputs[1].numpy()) ** 2, axis=1)
+    kinds = tokens_loss(reduction="none")(Y, outputs[0]).numpy()
+    np.testing.assert_allclose(found, kinds + 0.5 * errors, rtol=1e-6)
