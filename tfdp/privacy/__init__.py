@@ -1,0 +1,54 @@
+"""Privacy: the plan, its accounting and calibration, the ledger and the report.
+
+No TensorFlow here, except in `tfdp.privacy.noise`, which is imported where noise is drawn.
+"""
+
+from tfdp.privacy.accounting import (
+    ACCOUNTANTS,
+    Accountant,
+    CannotAnswerError,
+    Guarantee,
+    epsilon,
+    epsilon_by_accountant,
+    epsilon_without_amplification,
+    tensorflow_privacy_statement,
+)
+from tfdp.privacy.calibration import (
+    batch_size_for_epsilon,
+    noise_for_epsilon,
+    updates_for_epsilon,
+)
+from tfdp.privacy.interpretation import expected_coverage, expected_epochs, most_true_positives
+from tfdp.privacy.ledger import Ledger, LedgerBusyError, LedgerEntry, LedgerError
+from tfdp.privacy.plan import PrivacyPlan, steps_for_epochs
+from tfdp.privacy.report import PrivacyReport, build_report
+from tfdp.privacy.settings import ADJACENCIES, SAMPLINGS, Segment, UpdateSettings
+
+__all__ = [
+    "ACCOUNTANTS",
+    "ADJACENCIES",
+    "SAMPLINGS",
+    "Accountant",
+    "CannotAnswerError",
+    "Guarantee",
+    "Ledger",
+    "LedgerBusyError",
+    "LedgerEntry",
+    "LedgerError",
+    "PrivacyPlan",
+    "PrivacyReport",
+    "Segment",
+    "UpdateSettings",
+    "batch_size_for_epsilon",
+    "build_report",
+    "epsilon",
+    "epsilon_by_accountant",
+    "epsilon_without_amplification",
+    "expected_coverage",
+    "expected_epochs",
+    "most_true_positives",
+    "noise_for_epsilon",
+    "steps_for_epochs",
+    "tensorflow_privacy_statement",
+    "updates_for_epsilon",
+]

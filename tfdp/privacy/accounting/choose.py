@@ -1,0 +1,160 @@
+"""Which accountant answers: the tightest valid one, with a safe one behind it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from typing import Protocol
+
+from tfdp.privacy import _arguments as arguments
+from tfdp.privacy.accounting.gaussian import GaussianAccountant
+from tfdp.privacy.accounting.pld import PldAccountant
+from tfdp.privacy.accounting.rdp import RdpAccountant
+from tfdp.privacy.accounting.releases import (
+    CannotAnswerError,
+    Releases,
+    releases,
+    unamplified,
+    worst_case,
+)
+from tfdp.privacy.settings import Segment
+
+
+class Accountant(Protocol):
+    """Turns releases and delta into epsilon."""
+
+    name: str
+    title: str
+
+    def epsilon(self, counts: Releases, delta: float) -> float:
+        """An upper bound on epsilon of all the releases together.
+
+        Args:
+            counts: at least one mechanism, each with a positive multiplier and count.
+            delta: strictly between 0 and 1.
+
+        Raises:
+            CannotAnswerError: there is no trustworthy finite answer; the message says why.
+        """
+
+
+#: With less noise than this epsilon is beyond a billion; we call it infinite.
+LEAST_MULTIPLIER = 1e-5
+#: From the tightest to the loosest where they apply.
+_ACCOUNTANTS: dict[str, Accountant] = {
+    accountant.name: accountant
+    for accountant in (GaussianAccountant(), PldAccountant(), RdpAccountant())
+}
+#: "auto", and every accountant by name.
+ACCOUNTANTS = ("auto", *_ACCOUNTANTS)
+_TITLES = {name: accountant.title for name, accountant in _ACCOUNTANTS.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class Guarantee:
+    """An (epsilon, delta) guarantee and where it comes from.
+
+    Attributes:
+        epsilon: never below the truth; infinite if there is no guarantee.
+        delta: the delta at which it holds.
+        accountant: who answered: "gaussian", "pld", "rdp", "worst_case" (no amplification,
+            when nobody else could) or "none" (nothing to account for, or no noise at all).
+        note: empty, or why it is not the answer that was asked for.
+    """
+
+    epsilon: float
+    delta: float
+    accountant: str
+    note: str = ""
+
+    @property
+    def accountant_title(self) -> str:
+        """The accountant's name for people."""
+        return _TITLES.get(self.accountant, self.accountant.replace("_", " "))
+
+
+def epsilon(segments: Iterable[Segment], delta: float, accountant: str = "auto") -> Guarantee:
+    """Epsilon of all segments together, at `delta`.
+
+    Args:
+        segments: what was run, in any order.
+        delta: strictly between 0 and 1.
+        accountant: "auto" for the tightest valid one, or "gaussian", "pld" or "rdp". If the
+            one asked for cannot answer, the next safe one does and the note says so.
+
+    Raises:
+        ValueError: delta or accountant is out of range, or the segments cannot be composed.
+    """
+    arguments.one_of("accountant", accountant, ACCOUNTANTS)
+    return account(releases(segments), arguments.delta(delta), accountant)
+
+
+def epsilon_by_accountant(segments: Iterable[Segment], delta: float) -> dict[str, float | None]:
+    """What each accountant says about the same segments; None where one cannot answer."""
+    counts = releases(segments)
+    trivial = _trivial(counts, delta)
+    if trivial:
+        return dict.fromkeys(_ACCOUNTANTS, trivial.epsilon)
+    answers: dict[str, float | None] = {}
+    for name, accountant in _ACCOUNTANTS.items():
+        try:
+            answers[name] = accountant.epsilon(counts, delta)
+        except CannotAnswerError:
+            answers[name] = None
+    return answers
+
+
+def epsilon_without_amplification(segments: Iterable[Segment], delta: float) -> float:
+    """Epsilon if sampling hid nothing and each record were used once per pass over the data."""
+    return account(unamplified(segments), arguments.delta(delta), "gaussian").epsilon
+
+
+def account(counts: Releases, delta: float, accountant: str) -> Guarantee:
+    """`epsilon`, for releases."""
+    trivial = _trivial(counts, delta)
+    if trivial:
+        return trivial
+    order = list(_ACCOUNTANTS)
+    if accountant != "auto":
+        order.sort(key=lambda name: name != accountant)
+    answers, refusals = _ask(order, counts, delta, first_only=accountant != "auto")
+    if not answers:
+        answers["worst_case"] = GaussianAccountant().epsilon(worst_case(counts), delta)
+    best = min(answers, key=lambda name: answers[name])
+    return Guarantee(answers[best], delta, best, _note(accountant, best, refusals))
+
+
+def _trivial(counts: Releases, delta: float) -> Guarantee | None:
+    """The answers that need no accountant."""
+    if not counts:
+        return Guarantee(0.0, delta, "none", "no update has been made")
+    least = min(mechanism.multiplier for mechanism in counts)
+    if least < LEAST_MULTIPLIER:
+        return Guarantee(math.inf, delta, "none", f"noise multiplier {least:g}: no guarantee")
+    return None
+
+
+def _ask(
+    order: list[str], counts: Releases, delta: float, *, first_only: bool
+) -> tuple[dict[str, float], dict[str, str]]:
+    """Answers and refusals, in turn; an exact answer ends the search."""
+    answers: dict[str, float] = {}
+    refusals: dict[str, str] = {}
+    for name in order:
+        try:
+            answers[name] = _ACCOUNTANTS[name].epsilon(counts, delta)
+        except CannotAnswerError as error:
+            refusals[name] = str(error)
+            continue
+        if first_only or name == "gaussian":
+            break
+    return answers, refusals
+
+
+def _note(asked: str, answered: str, refusals: dict[str, str]) -> str:
+    """Why the best accountant, or the one asked for, did not answer."""
+    wanted = "pld" if asked == "auto" else asked
+    if answered == wanted or wanted not in refusals:
+        return ""
+    return f"{_TITLES[wanted]} cannot answer: {refusals[wanted]}"

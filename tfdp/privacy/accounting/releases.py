@@ -1,0 +1,104 @@
+"""The mechanisms that accountants analyse: Gaussian releases, sampled or not."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable
+
+import dp_accounting
+
+from tfdp.privacy.settings import Segment, UpdateSettings, common_adjacency
+
+
+class CannotAnswerError(ArithmeticError):
+    """This accountant has no trustworthy finite answer here; the message says why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Mechanism:
+    """A Gaussian release on a sample of the records.
+
+    Attributes:
+        kind: "gaussian" (no sampling), "poisson" or "fixed_size" (without replacement).
+        multiplier: standard deviation of the noise over the *sensitivity* of the sum. Where
+            one record moves the sum by two clip norms this is half the noise multiplier.
+        sampled: expected (poisson) or exact (fixed_size) number of records drawn.
+        population: number of records drawn from.
+    """
+
+    kind: str
+    multiplier: float
+    sampled: int = 1
+    population: int = 1
+
+    @property
+    def rate(self) -> float:
+        """Chance of a given record to be drawn."""
+        return self.sampled / self.population
+
+    def event(self, count: int) -> dp_accounting.DpEvent:
+        """`count` such releases in the words of dp-accounting."""
+        event: dp_accounting.DpEvent = dp_accounting.GaussianDpEvent(self.multiplier)
+        if self.kind == "poisson":
+            event = dp_accounting.PoissonSampledDpEvent(self.rate, event)
+        elif self.kind == "fixed_size":
+            event = dp_accounting.SampledWithoutReplacementDpEvent(
+                self.population, self.sampled, event
+            )
+        return dp_accounting.SelfComposedDpEvent(event, count)
+
+
+#: Mechanisms and how often each one ran.
+Releases = dict[Mechanism, int]
+
+
+def releases(segments: Iterable[Segment]) -> Releases:
+    """What the segments released about one record, equal mechanisms counted together.
+
+    Raises:
+        ValueError: the segments cannot be composed (see `common_adjacency`).
+    """
+    segments = [segment for segment in segments if segment.updates]
+    common_adjacency(segments)
+    counts: Counter[Mechanism] = Counter()
+    for segment in segments:
+        settings, updates = segment.settings, segment.updates
+        multiplier = settings.noise_multiplier / settings.sensitivity
+        if settings.sampling in ("poisson", "fixed_size"):
+            counts[
+                Mechanism(settings.sampling, multiplier, settings.batch_size, settings.num_examples)
+            ] += updates
+        else:
+            counts[Mechanism("gaussian", multiplier)] += settings.exposures(updates)
+    return dict(counts)
+
+
+def unamplified(segments: Iterable[Segment]) -> Releases:
+    """The same updates if sampling hid nothing: one plain Gaussian release per exposure.
+
+    Updates that were sampled count as passes over the data of their joint length. Passes that
+    nobody sampled begin anew with every segment.
+    """
+    updates: Counter[tuple[UpdateSettings, int]] = Counter()
+    for number, segment in enumerate(segments):
+        sampled = segment.settings.sampling in ("poisson", "fixed_size")
+        updates[segment.settings, -1 if sampled else number] += segment.updates
+    counts: Counter[Mechanism] = Counter()
+    for (settings, _), total in updates.items():
+        mechanism = Mechanism("gaussian", settings.noise_multiplier / settings.sensitivity)
+        counts[mechanism] += settings.exposures(total)
+    return {mechanism: count for mechanism, count in counts.items() if count}
+
+
+def worst_case(counts: Releases) -> Releases:
+    """An upper bound on any releases: every record takes part in every one of them.
+
+    Whether a record was drawn is a coin that does not depend on it; given the coin, the
+    releases differ by at most the unsampled ones, and hockey-stick divergences are jointly
+    convex, so the bound always holds.
+    """
+    bound: Counter[Mechanism] = Counter()
+    for mechanism, count in counts.items():
+        bound[Mechanism("gaussian", mechanism.multiplier)] += count
+    return dict(bound)

@@ -1,0 +1,223 @@
+"""Finding the noise, the updates or the batch that a privacy budget allows.
+
+Every answer is checked with the very accounting that the report uses: epsilon ends at or below
+the target, never above.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Sequence
+
+from tfdp.privacy import _arguments as arguments
+from tfdp.privacy._search import UnreachableError, largest_integer, meet_target
+from tfdp.privacy.accounting import CannotAnswerError, epsilon, releases
+from tfdp.privacy.accounting.choose import LEAST_MULTIPLIER
+from tfdp.privacy.accounting.pld import PldAccountant
+from tfdp.privacy.settings import Segment, UpdateSettings
+
+_NOISE_RANGE = (1e-3, 1e9)
+_MOST_UPDATES = 10**12
+#: Loose and ten times faster than the accounting proper: it finds the neighbourhood.
+_SKETCH = PldAccountant(most_points=4_000)
+
+
+def noise_for_epsilon(
+    target: float,
+    delta: float,
+    settings: UpdateSettings,
+    updates: int,
+    *,
+    accountant: str = "auto",
+    spent: Sequence[Segment] = (),
+) -> float:
+    """The least noise multiplier with which `updates` updates keep to the target.
+
+    Args:
+        target: epsilon, above 0.
+        delta: strictly between 0 and 1.
+        settings: the update; its own noise multiplier is ignored.
+        updates: how many there will be.
+        accountant: as for `tfdp.privacy.epsilon`.
+        spent: what the model has already cost; the target is for everything together.
+
+    Returns:
+        A noise multiplier whose epsilon lies within 0.01 % below the target (or further below
+        where no noise multiplier of at least 0.001 comes nearer).
+
+    Raises:
+        ValueError: an argument is out of range, or no amount of noise is enough.
+    """
+    target, delta = _check(target, delta)
+    arguments.positive_int("updates", updates)
+    _refuse_unused(settings, updates, delta)
+
+    def segments(noise: float) -> list[Segment]:
+        return [*spent, Segment(dataclasses.replace(settings, noise_multiplier=noise), updates)]
+
+    guess = max(0.5, 6 * settings.sampling_probability * updates**0.5 / target)
+    return _meet(
+        segments,
+        target,
+        delta,
+        accountant,
+        guess=settings.sensitivity * guess,
+        bounds=_NOISE_RANGE,
+        slope=-1.3,
+    )
+
+
+def updates_for_epsilon(
+    target: float,
+    delta: float,
+    settings: UpdateSettings,
+    *,
+    accountant: str = "auto",
+    spent: Sequence[Segment] = (),
+    at_most: int = _MOST_UPDATES,
+) -> int:
+    """The largest number of updates that keeps to the target; exact, 0 if there is none.
+
+    Args: as for `noise_for_epsilon`; the noise multiplier of `settings` counts here.
+        at_most: do not look beyond this many.
+    """
+    target, delta = _check(target, delta)
+
+    @functools.cache
+    def cost(updates: int) -> float:
+        return epsilon([*spent, Segment(settings, updates)], delta, accountant).epsilon
+
+    if cost(0) > target or settings.noise_multiplier == 0:
+        return 0
+    if cost(at_most) <= target:
+        return at_most
+    if cost(1) > target:
+        return 0
+    rough = meet_target(
+        lambda updates: cost(round(updates)), target, min(1000, at_most), (1, at_most), 0.5, 1e-3
+    )
+    return largest_integer(cost, target, round(rough), (1, at_most))
+
+
+def batch_size_for_epsilon(
+    target: float,
+    delta: float,
+    settings: UpdateSettings,
+    updates: int,
+    *,
+    accountant: str = "auto",
+    spent: Sequence[Segment] = (),
+) -> int:
+    """The largest expected batch with which `updates` updates keep to the target.
+
+    Args: as for `noise_for_epsilon`; the batch size of `settings` is ignored.
+
+    Returns:
+        A batch size between 1 and the number of records; larger ones exceed the target, or
+        come nearer to it by less than 0.01 %.
+
+    Raises:
+        ValueError: an argument is out of range, or even a batch of 1 exceeds the target.
+    """
+    target, delta = _check(target, delta)
+    arguments.positive_int("updates", updates)
+
+    population = settings.num_examples
+
+    def segments(batch: float) -> list[Segment]:
+        # Only the rate B/N counts, so a thousandfold population allows batches in between.
+        whole = 1000 * population
+        part = min(max(1, round(1000 * batch)), whole)
+        finer = dataclasses.replace(settings, num_examples=whole, batch_size=part)
+        return [*spent, Segment(finer, updates)]
+
+    multiplier = max(settings.noise_multiplier / settings.sensitivity, LEAST_MULTIPLIER)
+    guess = population * min(1.0, multiplier * target / (6 * updates**0.5))
+    batch = _meet(
+        segments,
+        target,
+        delta,
+        accountant,
+        guess=max(1.0, guess),
+        bounds=(1, population),
+        slope=1.0,
+    )
+    return max(1, math.floor(batch * (1 + 1e-12)))
+
+
+def _check(target: float, delta: float) -> tuple[float, float]:
+    return (
+        arguments.finite_real("epsilon", target, minimum=0, exclusive=True),
+        arguments.delta(delta),
+    )
+
+
+def _refuse_unused(settings: UpdateSettings, updates: int, delta: float) -> None:
+    """Without noise there is no privacy worth the name, even where the definition is content."""
+    if settings.sampling not in ("poisson", "fixed_size"):
+        return
+    used = -math.expm1(updates * math.log1p(-settings.sampling_probability))
+    if used <= delta:
+        raise ValueError(
+            f"delta {delta:g} is not below {used:.3g}, the chance that a given record is used at "
+            "all, so that no noise would be needed: give a smaller delta."
+        )
+
+
+def _meet(
+    segments: Callable[[float], list[Segment]],
+    target: float,
+    delta: float,
+    accountant: str,
+    *,
+    guess: float,
+    bounds: tuple[float, float],
+    slope: float,
+) -> float:
+    """Finds x at which the cost of `segments(x)` meets the target from below.
+
+    In three stages, since the accounting that counts takes up to a second a time: on a sketch of
+    the loss distribution; on the real one; and, should the Renyi bound be the tighter one after
+    all, on the tightest of both.
+    """
+
+    @functools.cache
+    def cost(x: float, accountant: str = accountant) -> float:
+        return epsilon(segments(x), delta, accountant).epsilon
+
+    def sketch(x: float) -> float:
+        return _SKETCH.epsilon(releases(segments(x)), delta)
+
+    def meet(cost: Callable[[float], float], guess: float, slope: float) -> float:
+        return meet_target(cost, target, guess, bounds, slope, _tolerance(segments(guess)))
+
+    try:
+        if accountant in ("auto", "pld"):
+            guess = meet(sketch, guess, slope)
+            slope = _local_slope(sketch, guess, slope)
+            guess = meet(lambda x: cost(x, "pld"), guess, slope)
+    except (CannotAnswerError, UnreachableError):
+        pass
+    try:
+        return meet(cost, guess, slope)
+    except UnreachableError as error:
+        raise ValueError(
+            f"epsilon {target:g} at delta {delta:g} cannot be reached: {error}."
+        ) from None
+
+
+def _tolerance(segments: list[Segment]) -> float:
+    """How close is close enough: digits are cheap where there is a closed form."""
+    exact = all(mechanism.kind == "gaussian" for mechanism in releases(segments))
+    return 1e-7 if exact else 1e-4
+
+
+def _local_slope(cost: Callable[[float], float], x: float, default: float) -> float:
+    """d log(cost) / d log(x), or the default where that is not to be had."""
+    here, beside = cost(x), cost(x * 1.01)
+    if not (0 < here < math.inf and 0 < beside < math.inf):
+        return default
+    slope = math.log(beside / here) / math.log(1.01)
+    return slope if 0.2 < slope / default < 5 else default

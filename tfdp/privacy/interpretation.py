@@ -1,0 +1,50 @@
+"""What a guarantee and a sampling mean in numbers that people can picture."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from tfdp.privacy.settings import Segment
+
+
+def most_true_positives(false_positive_rate: float, epsilon: float, delta: float) -> float:
+    """The best share of members that an attacker can tell, at a share of false alarms.
+
+    Any test of whether a record was used obeys TPR <= e^eps FPR + delta, and the same with the
+    hypotheses exchanged (Kairouz, Oh and Viswanath 2015, Theorem 2.1).
+
+    Args:
+        false_positive_rate: share of non-members that the attacker takes for members.
+        epsilon: of the guarantee; may be infinite.
+        delta: of the guarantee.
+    """
+    if math.isinf(epsilon) or epsilon > 500:
+        return 1.0
+    direct = math.exp(epsilon) * false_positive_rate + delta
+    exchanged = 1 - math.exp(-epsilon) * (1 - delta - false_positive_rate)
+    return min(1.0, direct, exchanged)
+
+
+def expected_epochs(segments: Iterable[Segment]) -> float:
+    """How often a record is used on average."""
+    return sum(s.updates * s.settings.sampling_probability for s in segments)
+
+
+def expected_coverage(segments: Iterable[Segment]) -> float | None:
+    """Expected share of records that are used at least once, or None if nobody can tell.
+
+    Random sampling reaches 1 - (1 - q)^T, which is 63.2 % after one "epoch".
+    """
+    log_missed = 0.0
+    for segment in segments:
+        settings, updates = segment.settings, segment.updates
+        if settings.sampling == "arbitrary":
+            return None
+        if settings.sampling == "none":
+            seen = min(1.0, updates * settings.sampling_probability)
+            log_missed += math.log1p(-seen) if seen < 1 else -math.inf
+        elif updates:
+            rate = settings.sampling_probability
+            log_missed += updates * math.log1p(-rate) if rate < 1 else -math.inf
+    return -math.expm1(log_missed)

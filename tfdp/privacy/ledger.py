@@ -1,0 +1,279 @@
+"""The ledger: every private update that was made, on the disk before its result can be seen."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import os
+import secrets
+import threading
+import weakref
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tfdp.privacy import _arguments as arguments
+from tfdp.privacy import _ledger_file
+from tfdp.privacy._ledger_file import LedgerEntry, LedgerError, LedgerFile
+from tfdp.privacy._lock import FileLock, LockedError
+from tfdp.privacy.accounting import Guarantee
+from tfdp.privacy.accounting import epsilon as account
+from tfdp.privacy.settings import Segment, UpdateSettings, common_adjacency
+
+FILE_NAME = "ledger.jsonl"
+_FORMAT = "tfdp ledger"
+
+
+class LedgerBusyError(LedgerError):
+    """Another process, or another object of this one, is writing the ledger."""
+
+
+class Ledger:
+    """An append-only record of private updates, in memory or in a file.
+
+    Call `record` before an update runs: when it returns the update is on the disk, so that a
+    crash can make the ledger count one update too many but never one too few. Updates in a row
+    under the same settings share a line; other settings begin a new one; nothing is ever taken
+    back. Composing the lines is the accountants' business (`epsilon`).
+
+    The file can be read by people (one line of JSON per segment), notices if it is changed or
+    cut, and takes one writer at a time. Each process writes segments of its own, so that copies
+    of a ledger (in checkpoints, say) can be merged without counting too little.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+        """Opens a ledger for writing, and creates it if need be.
+
+        Args:
+            path: the file (`*.jsonl`), or the folder of a `ledger.jsonl`. Left out, the ledger
+                lives in memory only.
+
+        Raises:
+            LedgerBusyError: somebody else is writing it.
+            LedgerError: the file was changed or damaged.
+            OSError: the file cannot be read or written.
+        """
+        self._mutex = threading.Lock()
+        self._entries: list[LedgerEntry] = []
+        self._own: str | None = None
+        self._file: LedgerFile | None = None
+        self.path: Path | None = None
+        if path is not None:
+            self._open(_file_path(path))
+
+    def _open(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            lock = FileLock(path.with_name(path.name + ".lock"))
+        except LockedError as error:
+            raise LedgerBusyError(
+                f"{path} is being written by {error}; wait for it to end, or use another folder."
+            ) from None
+        file = LedgerFile(path)
+        self._finalizer = weakref.finalize(self, _release, file, lock)
+        try:
+            if path.exists():
+                self._entries = _ledger_file.read(path)
+            file.write(self._entries)
+        except BaseException:
+            self._finalizer()
+            raise
+        self._file, self.path = file, path
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Ledger:
+        """A copy in memory of a ledger on disk, also while another process writes it.
+
+        Raises:
+            FileNotFoundError: there is none.
+            LedgerError: the file was changed or damaged.
+        """
+        ledger = cls()
+        ledger._entries = _ledger_file.read(_file_path(path))
+        return ledger
+
+    def record(
+        self, settings: UpdateSettings, *, stream: str | None = None, update: int | None = None
+    ) -> None:
+        """Records that one more update is about to be made.
+
+        When it returns the update is on the disk (about a millisecond on a fast one).
+
+        Args:
+            settings: what the update does.
+            stream: a name for the run's randomness, such as a fingerprint of its key.
+            update: the update's number in that stream. Give both, or neither. Making an update
+                again that the ledger holds under the same settings, stream and number costs
+                nothing: a pure function of the same inputs releases nothing new. Only give
+                them if sample and noise are such functions of stream and number.
+
+        Raises:
+            ValueError: the update cannot be composed with what is in the ledger, or only one of
+                `stream` and `update` is given.
+            LedgerError: the file was changed, or the ledger is closed.
+        """
+        if (stream is None) != (update is None):
+            raise ValueError("stream and update go together: give both or neither.")
+        number = 0 if update is None else arguments.non_negative_int("update", update)
+        with self._mutex:
+            self._check_open()
+            if stream is not None and any(
+                entry.covers(settings, stream, number) for entry in self._entries
+            ):
+                return
+            if not self._continue(settings, stream, number):
+                self._begin(settings, stream, number)
+
+    def _continue(self, settings: UpdateSettings, stream: str | None, number: int) -> bool:
+        """Counts the update in the last segment if it belongs there."""
+        last = self._entries[-1] if self._entries else None
+        if last is None or last.id != self._own:
+            return False
+        if (last.settings, last.stream) != (settings, stream):
+            return False
+        if stream is not None and number != last.first + last.updates:
+            return False
+        last = dataclasses.replace(last, updates=last.updates + 1)
+        if self._file:
+            self._file.count(last)
+        self._entries[-1] = last
+        return True
+
+    def _begin(self, settings: UpdateSettings, stream: str | None, number: int) -> None:
+        """Opens a new segment with the update in it."""
+        common_adjacency([*self.segments(), Segment(settings, 1)])
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        entry = LedgerEntry(secrets.token_hex(8), now, settings, 1, stream, number)
+        self._replace([*self._entries, entry])
+        self._own = entry.id
+
+    def begin_segment(self) -> None:
+        """Makes the next update begin a new segment, whatever its settings.
+
+        Call it at the start of a pass over data that nobody samples ("none"): how often a record
+        was used is counted per segment.
+        """
+        self._own = None
+
+    @property
+    def updates(self) -> int:
+        """Number of updates in all segments."""
+        return sum(entry.updates for entry in self._entries)
+
+    def __len__(self) -> int:
+        return self.updates
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def entries(self) -> tuple[LedgerEntry, ...]:
+        """The lines of the ledger, oldest first."""
+        return tuple(self._entries)
+
+    def segments(self) -> list[Segment]:
+        """What the accountants need: the updates by settings.
+
+        Sampled updates under equal settings are added up, whichever process made them. Passes
+        that nobody sampled stay apart, because each begins anew.
+        """
+        updates: dict[tuple[UpdateSettings, str], int] = {}
+        for entry in self._entries:
+            sampled = entry.settings.sampling in ("poisson", "full_batch", "fixed_size")
+            key = (entry.settings, "" if sampled else entry.id)
+            updates[key] = updates.get(key, 0) + entry.updates
+        return [Segment(settings, count) for (settings, _), count in updates.items()]
+
+    def epsilon(self, delta: float, accountant: str = "auto") -> Guarantee:
+        """The guarantee of everything recorded so far; see `tfdp.privacy.epsilon`."""
+        return account(self.segments(), delta, accountant)
+
+    def merge(self, other: Ledger | Mapping[str, Any]) -> None:
+        """Takes in what another ledger knows, a checkpoint's copy for example.
+
+        Segments that both know count once, with the larger of the two numbers; all others are
+        added. Older and newer copies of one ledger thus merge into the newer, and histories of
+        different runs add up: the result never counts too little.
+
+        Raises:
+            LedgerError: the two disagree on what a segment did.
+            ValueError: the two cannot be composed.
+        """
+        if not isinstance(other, Ledger):
+            other = Ledger.from_dict(other)
+        with self._mutex:
+            self._check_open()
+            merged = _union(self._entries, other._entries)
+            common_adjacency(Segment(entry.settings, entry.updates) for entry in merged)
+            if merged != self._entries:
+                self._replace(merged)
+                self._own = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The ledger as plain JSON values, to be carried inside a checkpoint or a model."""
+        return {
+            "format": _FORMAT,
+            "version": _ledger_file.VERSION,
+            "segments": [entry.to_dict() for entry in self._entries],
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Ledger:
+        """A ledger in memory from `to_dict`; further updates go to segments of their own.
+
+        Raises:
+            LedgerError: the values do not describe a ledger.
+        """
+        ledger = cls()
+        try:
+            if (values["format"], values["version"]) != (_FORMAT, _ledger_file.VERSION):
+                raise ValueError("unknown format or version")
+            ledger._entries = [LedgerEntry.from_dict(entry) for entry in values["segments"]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise LedgerError(f"this is not a ledger: {error}.") from error
+        return ledger
+
+    def close(self) -> None:
+        """Lets the file go, so that another process may write it; harmless if done before."""
+        if self.path is not None:
+            self._finalizer()
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        where = self.path or "in memory"
+        return f"<Ledger {where}: {self.updates} updates in {len(self._entries)} segments>"
+
+    def _replace(self, entries: list[LedgerEntry]) -> None:
+        if self._file:
+            self._file.write(entries)
+        self._entries = entries
+
+    def _check_open(self) -> None:
+        if self.path is not None and not self._finalizer.alive:
+            raise LedgerError(f"the ledger {self.path} is closed; open it again to record.")
+
+
+def _file_path(path: str | os.PathLike[str]) -> Path:
+    path = Path(path)
+    return path if path.suffix == ".jsonl" else path / FILE_NAME
+
+
+def _release(file: LedgerFile, lock: FileLock) -> None:
+    file.close()
+    lock.release()
+
+
+def _union(ours: Iterable[LedgerEntry], theirs: Iterable[LedgerEntry]) -> list[LedgerEntry]:
+    merged = {entry.id: entry for entry in ours}
+    for entry in theirs:
+        known = merged.setdefault(entry.id, entry)
+        if dataclasses.replace(known, updates=entry.updates) != entry:
+            raise LedgerError(f"the ledgers disagree on segment {entry.id}.")
+        if entry.updates > known.updates:
+            merged[entry.id] = entry
+    return list(merged.values())

@@ -1,0 +1,313 @@
+"""The plan of a private training run: the one object that fixes sampling, noise and cost."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tfdp.privacy import _arguments as arguments
+from tfdp.privacy import calibration
+from tfdp.privacy.accounting import ACCOUNTANTS, Guarantee
+from tfdp.privacy.accounting import epsilon as account
+from tfdp.privacy.settings import Segment, UpdateSettings
+
+_MILESTONES = 20
+
+
+@dataclasses.dataclass(frozen=True, init=False)
+class PrivacyPlan:
+    """How many noisy updates will be made, on whom, and what they cost.
+
+    Exactly one of `epsilon` (with `delta`) and `noise_multiplier` is given; the other follows.
+    The same numbers drive sampling, clipping, noise and the report, so they cannot disagree.
+
+    Attributes:
+        num_examples: number of records, N. It must be public: state it, do not take `len(data)`
+            of data whose size is secret.
+        batch_size: expected number of records in an update, B.
+        steps: number of updates, T.
+        clip_norm: the largest norm of one record's contribution, C.
+        delta: the delta of the guarantee, or None if no guarantee is asked for.
+        noise_multiplier: s. The noise on the clipped *sum* has standard deviation s * C.
+        target_epsilon: the epsilon that was asked for, or None.
+        sampling: "poisson", "full_batch" (what "poisson" becomes at B = N), "fixed_size",
+            "none" or "arbitrary"; see `UpdateSettings`.
+        adjacency: which data sets count as neighbours; see `UpdateSettings`.
+        accountant: "auto" (the tightest valid one), "gaussian", "pld" or "rdp".
+    """
+
+    num_examples: int
+    batch_size: int
+    steps: int
+    clip_norm: float
+    delta: float | None
+    noise_multiplier: float
+    target_epsilon: float | None
+    sampling: str
+    adjacency: str
+    accountant: str
+
+    def __init__(
+        self,
+        num_examples: int,
+        batch_size: int,
+        steps: int,
+        clip_norm: float,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        noise_multiplier: float | None = None,
+        sampling: str = "poisson",
+        accountant: str = "auto",
+        adjacency: str | None = None,
+    ) -> None:
+        """Checks everything, and calibrates the noise if epsilon is given (a second or two).
+
+        Raises:
+            TypeError: a number is of the wrong kind.
+            ValueError: a number is out of range, both or none of `epsilon` and
+                `noise_multiplier` are given, or `epsilon` is given without `delta`.
+        """
+        if (epsilon is None) == (noise_multiplier is None):
+            given = "neither" if epsilon is None else "both"
+            raise ValueError(f"give exactly one of epsilon and noise_multiplier, got {given}.")
+        steps = arguments.positive_int("steps", steps)
+        arguments.one_of("accountant", accountant, ACCOUNTANTS)
+        noise = 0.0 if noise_multiplier is None else noise_multiplier
+        settings = UpdateSettings(
+            num_examples, batch_size, noise, clip_norm, sampling, adjacency or ""
+        )
+        if delta is not None:
+            delta = _checked_delta(delta, settings.num_examples)
+        if epsilon is not None:
+            epsilon = arguments.finite_real("epsilon", epsilon, minimum=0, exclusive=True)
+            if delta is None:
+                raise ValueError("epsilon needs a delta: give delta, commonly below 1/N.")
+            noise = _calibrated(epsilon, delta, settings, steps, accountant)
+            settings = dataclasses.replace(settings, noise_multiplier=noise)
+        values = {
+            **settings.to_dict(),
+            "steps": steps,
+            "delta": delta,
+            "target_epsilon": epsilon,
+            "accountant": accountant,
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def solve(
+        cls,
+        *,
+        num_examples: int,
+        delta: float,
+        batch_size: int | None = None,
+        steps: int | None = None,
+        noise_multiplier: float | None = None,
+        epsilon: float | None = None,
+        clip_norm: float = 1.0,
+        sampling: str = "poisson",
+        accountant: str = "auto",
+        adjacency: str | None = None,
+    ) -> PrivacyPlan:
+        """A plan from any three of batch size, steps, noise multiplier and epsilon.
+
+        The fourth is left out: the largest batch, the most steps, the least noise or the
+        epsilon that fits the other three.
+
+        Raises:
+            ValueError: not exactly one is left out, or nothing fits.
+        """
+        unknowns = {
+            "batch_size": batch_size,
+            "steps": steps,
+            "noise_multiplier": noise_multiplier,
+            "epsilon": epsilon,
+        }
+        missing = [name for name, value in unknowns.items() if value is None]
+        if len(missing) != 1:
+            raise ValueError(
+                f"leave out exactly one of {', '.join(unknowns)}; "
+                f"left out: {', '.join(missing) or 'none'}."
+            )
+        common: dict[str, Any] = {
+            "num_examples": num_examples,
+            "clip_norm": clip_norm,
+            "sampling": sampling,
+            "adjacency": adjacency,
+        }
+        if missing[0] in ("batch_size", "steps"):
+            unknowns[missing[0]] = _largest(missing[0], unknowns, common, delta, accountant)
+            unknowns["epsilon"] = None
+        plan = cls(**common, **unknowns, delta=delta, accountant=accountant)
+        return plan._with_target(epsilon)
+
+    def _with_target(self, target: float | None) -> PrivacyPlan:
+        object.__setattr__(self, "target_epsilon", None if target is None else float(target))
+        return self
+
+    @property
+    def settings(self) -> UpdateSettings:
+        """The settings of each update, as the ledger records them."""
+        return UpdateSettings(
+            self.num_examples,
+            self.batch_size,
+            self.noise_multiplier,
+            self.clip_norm,
+            self.sampling,
+            self.adjacency,
+        )
+
+    @property
+    def sampling_probability(self) -> float:
+        """Chance of a given record to be in an update, q = B / N."""
+        return self.batch_size / self.num_examples
+
+    @property
+    def denominator(self) -> float:
+        """What the noisy sum is divided by: the expected batch size, a public constant.
+
+        Never the realised batch: how many records a Poisson draw took depends on who is in the
+        data, and dividing by it would let one record rescale all the others, and the noise.
+        Nor anything computed from the private data's length, which tells neighbours apart.
+        A batch of 10 where 16 were expected is divided by 16 like any other.
+        """
+        return float(self.batch_size)
+
+    @property
+    def epsilon(self) -> float:
+        """Epsilon of the whole plan. At or below `target_epsilon` if there is one.
+
+        Raises:
+            ValueError: the plan has no delta.
+        """
+        return self.guarantee().epsilon
+
+    def guarantee(self, steps: int | None = None, accountant: str | None = None) -> Guarantee:
+        """The guarantee after a number of updates, with the accountant that gave it.
+
+        Args:
+            steps: number of updates, 0 or more; all of the plan's if left out.
+            accountant: another accountant than the plan's own.
+        """
+        steps = self.steps if steps is None else arguments.non_negative_int("steps", steps)
+        return _guarantee(self.settings, steps, self._delta(), accountant or self.accountant)
+
+    def epsilon_after(self, steps: int, accountant: str | None = None) -> float:
+        """Epsilon after a number of updates.
+
+        With "rdp" or at q = 1 a call takes well under a millisecond. With "pld", or "auto"
+        under Poisson sampling, the first takes up to a second and each new number of steps
+        about a tenth; answers are kept. For a progress bar see `epsilon_bound`.
+        """
+        return self.guarantee(steps, accountant).epsilon
+
+    def epsilon_bound(self, steps: int) -> float:
+        """A valid and quick upper bound on epsilon after `steps`, for progress displays.
+
+        It never falls as steps go by, and at the last step it is the plan's final epsilon. It
+        is the cheap Renyi figure, capped by the plan's accountant at the next of twenty
+        milestones: more updates never cost less. Twenty calls out of all take a tenth of a
+        second, the others under a millisecond.
+        """
+        steps = arguments.non_negative_int("steps", steps)
+        share = max(1, math.ceil(self.steps / _MILESTONES))
+        milestone = math.ceil(steps / share) * share
+        if steps <= self.steps:
+            milestone = min(milestone, self.steps)
+        return min(self.epsilon_after(steps, "rdp"), self.epsilon_after(milestone))
+
+    def affordable_updates(self, spent: Iterable[Segment] = ()) -> int:
+        """How many more updates of this plan fit after what has been spent already.
+
+        If everything so far ran under this plan's settings it is what is left of the plan's
+        steps. Otherwise it is what keeps all of it within the plan's epsilon (the target if
+        there is one), and never more than the plan's steps.
+
+        Args:
+            spent: segments of the ledger.
+        """
+        spent = [segment for segment in spent if segment.updates]
+        settings = self.settings
+        if all(segment.settings == settings for segment in spent):
+            return max(0, self.steps - sum(segment.updates for segment in spent))
+        budget = self.epsilon if self.target_epsilon is None else self.target_epsilon
+        if math.isinf(budget):
+            return self.steps
+        return calibration.updates_for_epsilon(
+            budget, self._delta(), settings, accountant=self.accountant, spent=spent,
+            at_most=self.steps,
+        )  # fmt: skip
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as plain JSON values."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> PrivacyPlan:
+        """The inverse of `to_dict`; nothing is calibrated again."""
+        values = dict(values)
+        target = values.pop("target_epsilon")
+        return cls(**values)._with_target(target)
+
+    def _delta(self) -> float:
+        if self.delta is None:
+            raise ValueError("epsilon is only defined with a delta: give the plan its delta.")
+        return self.delta
+
+
+def steps_for_epochs(epochs: float, num_examples: int, batch_size: int) -> int:
+    """Updates that make up a number of passes over the data on average: ceil(epochs * N / B)."""
+    epochs = arguments.finite_real("epochs", epochs, minimum=0, exclusive=True)
+    records = epochs * arguments.positive_int("num_examples", num_examples)
+    return max(1, math.ceil(records / arguments.positive_int("batch_size", batch_size) - 1e-9))
+
+
+def _checked_delta(delta: float, num_examples: int) -> float:
+    delta = arguments.delta(delta)
+    if delta >= 1 / num_examples:
+        warnings.warn(
+            f"delta {delta:g} is not below 1/num_examples ({1 / num_examples:.3g}): a mechanism "
+            "that publishes one record in full would satisfy it; use a smaller delta.",
+            stacklevel=3,
+        )
+    return delta
+
+
+@functools.lru_cache(maxsize=1024)
+def _guarantee(settings: UpdateSettings, steps: int, delta: float, accountant: str) -> Guarantee:
+    return account([Segment(settings, steps)], delta, accountant)
+
+
+@functools.lru_cache(maxsize=64)
+def _calibrated(
+    epsilon: float, delta: float, settings: UpdateSettings, steps: int, accountant: str
+) -> float:
+    return calibration.noise_for_epsilon(epsilon, delta, settings, steps, accountant=accountant)
+
+
+def _largest(
+    wanted: str, known: dict[str, Any], common: dict[str, Any], delta: float, accountant: str
+) -> int:
+    """The most steps, or the largest batch, that the budget allows."""
+    settings = UpdateSettings(
+        num_examples=common["num_examples"],
+        batch_size=1 if wanted == "batch_size" else known["batch_size"],
+        noise_multiplier=known["noise_multiplier"],
+        clip_norm=common["clip_norm"],
+        sampling=common["sampling"],
+        adjacency=common["adjacency"] or "",
+    )
+    if wanted == "batch_size":
+        return calibration.batch_size_for_epsilon(
+            known["epsilon"], delta, settings, known["steps"], accountant=accountant
+        )
+    found = calibration.updates_for_epsilon(
+        known["epsilon"], delta, settings, accountant=accountant
+    )
+    if not found:
+        raise ValueError(f"not even one update keeps to epsilon {known['epsilon']:g}.")
+    return found

@@ -1,0 +1,255 @@
+"""The privacy report: what the guarantee is, what it rests on and what it does not cover."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tfdp.privacy import interpretation
+from tfdp.privacy.accounting import epsilon as account
+from tfdp.privacy.accounting import (
+    epsilon_by_accountant,
+    epsilon_without_amplification,
+    tensorflow_privacy_statement,
+)
+from tfdp.privacy.ledger import Ledger
+from tfdp.privacy.plan import PrivacyPlan
+from tfdp.privacy.settings import Segment, common_adjacency
+
+SCHEMA_VERSION = 1
+NOISE_CONVENTION = (
+    "standard deviation on the clipped sum = noise_multiplier * l2_norm_clip; the noisy sum is "
+    "then divided by expected_batch_size"
+)
+SEED_NOTE = (
+    "a fixed seed was used: whoever knows the seed can take the noise off again, so this run is "
+    "a test and carries no guarantee against them"
+)
+_PACKAGES = ("tensorflow", "keras", "tensorflow-privacy", "dp-accounting", "numpy", "scipy")
+
+_COVERED = (
+    "every weight, optimizer state and checkpoint of the model, at every update, and anything "
+    "computed from them",
+)
+_NOT_COVERED = (
+    "figures computed from the private records themselves: training loss and metrics, gradient "
+    "norms, logs",
+    "choices made by looking at private results, such as hyper-parameters tuned on other runs",
+    "a vocabulary, statistics or initial weights that were not public",
+    "people with several records: with k records epsilon grows about k times",
+)
+
+_ADJACENCY_WORDS = {
+    "add_or_remove_one": "data sets that differ by the presence of one record",
+    "zero_out": "data sets in which one record is, or is not, blanked out",
+    "replace_one": "data sets in which one record is replaced by another",
+}
+_SAMPLING_WORDS = {
+    "poisson": "Poisson, each record by its own coin",
+    "full_batch": "full batch, every record in every update",
+    "fixed_size": "fixed size, without replacement, anew each update",
+    "none": "passes in an order nobody vouches for: no amplification",
+    "arbitrary": "unknown, any record in any update: no amplification",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class PrivacyReport:
+    """A report as a dictionary of plain values; see `build_report` for the keys.
+
+    Attributes:
+        values: the content. Figures that cannot be had are None; infinite ones are infinite
+            floats here and the string "inf" in JSON.
+    """
+
+    values: dict[str, Any]
+
+    def __getitem__(self, key: str) -> Any:
+        return self.values[key]
+
+    def __str__(self) -> str:
+        return self.summary_text()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content as values that JSON can hold (infinities as the string "inf")."""
+        return _jsonable(self.values)
+
+    def write_json(self, path: str | os.PathLike[str]) -> None:
+        """Writes the content as JSON, whole or not at all."""
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(path.name + ".new")
+        temporary.write_text(json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n")
+        os.replace(temporary, path)
+
+    def summary_text(self) -> str:
+        """The guarantee in a few lines, for the end of a run."""
+        v = self.values
+        attack = v["attacker_true_positive_rate"]
+        rows = [
+            ("protects", f"{v['unit']}; {_ADJACENCY_WORDS[v['adjacency']]}"),
+            ("accountant", _accountants(v)),
+            ("sampling", f"{_SAMPLING_WORDS[v['sampling']]}; {_rate(v)}"),
+            ("updates", f"{v['steps']} of {v['planned_steps']} planned; {_coverage(v)}"),
+            (
+                "noise",
+                f"multiplier {v['noise_multiplier']:.5g}, clip norm {v['l2_norm_clip']:g}: "
+                f"standard deviation {v['noise_standard_deviation']:.5g} on the clipped sum",
+            ),
+            (
+                "attacker",
+                f"finds at most {attack['0.01']:.2%} of the members at 1 % false alarms, "
+                f"{attack['0.001']:.2%} at 0.1 %",
+            ),
+            ("covered", "; ".join(v["covered"])),
+            ("not covered", "; ".join(v["not_covered"])),
+        ]
+        rows += [("note", note) for note in v["notes"]]
+        lines = [f"Privacy: (epsilon, delta) = ({v['epsilon']:.4g}, {v['delta']:.3g})"]
+        return "\n".join(lines + [f"  {name:<12}{text}" for name, text in rows])
+
+
+def build_report(
+    plan: PrivacyPlan,
+    ledger: Ledger,
+    *,
+    counts: Mapping[str, Any] | None = None,
+    fixed_seed: bool = False,
+    unit: str = "one record",
+    notes: Sequence[str] = (),
+) -> PrivacyReport:
+    """The report on what the ledger holds; the plan supplies delta and what was intended.
+
+    Keys: schema_version; epsilon, delta, accountant, target_epsilon, epsilon_rdp, epsilon_pld,
+    epsilon_gaussian (None where that accountant has no answer), epsilon_without_amplification;
+    noise_multiplier, l2_norm_clip, noise_standard_deviation, noise_convention; sampling,
+    sampling_probability, expected_batch_size, num_examples, adjacency; steps (updates made),
+    planned_steps, expected_epochs, expected_coverage; attacker_true_positive_rate (by false
+    positive rate); unit, covered, not_covered, notes; segments (of the ledger), counts,
+    tensorflow_privacy_statement, versions.
+
+    Args:
+        plan: the plan of the run; it must have a delta.
+        ledger: the updates that were made. Epsilon comes from them, not from the plan.
+        counts: further counts to carry, such as unreadable records by reason.
+        fixed_seed: whether sampling or noise came from a seed that somebody chose.
+        unit: what one record stands for.
+        notes: further remarks.
+
+    Raises:
+        ValueError: the plan has no delta.
+    """
+    if plan.delta is None:
+        raise ValueError("a report needs a delta: give the plan its delta, commonly below 1/N.")
+    segments = [segment for segment in ledger.segments() if segment.updates]
+    guarantee = account(segments, plan.delta, plan.accountant)
+    by_accountant = epsilon_by_accountant(segments, plan.delta)
+    remarks = [guarantee.note, SEED_NOTE if fixed_seed else "", _changes(plan, segments), *notes]
+    return PrivacyReport(
+        {
+            "schema_version": SCHEMA_VERSION,
+            "epsilon": guarantee.epsilon,
+            "delta": plan.delta,
+            "accountant": guarantee.accountant_title,
+            "target_epsilon": plan.target_epsilon,
+            **{f"epsilon_{name}": by_accountant[name] for name in ("rdp", "pld", "gaussian")},
+            "epsilon_without_amplification": epsilon_without_amplification(segments, plan.delta),
+            "noise_multiplier": plan.noise_multiplier,
+            "l2_norm_clip": plan.clip_norm,
+            "noise_standard_deviation": plan.noise_multiplier * plan.clip_norm,
+            "noise_convention": NOISE_CONVENTION,
+            "sampling": plan.sampling,
+            "sampling_probability": plan.sampling_probability,
+            "expected_batch_size": plan.batch_size,
+            "num_examples": plan.num_examples,
+            "adjacency": common_adjacency([*segments, Segment(plan.settings, 0)]),
+            "steps": sum(segment.updates for segment in segments),
+            "planned_steps": plan.steps,
+            "expected_epochs": interpretation.expected_epochs(segments),
+            "expected_coverage": interpretation.expected_coverage(segments),
+            "attacker_true_positive_rate": {
+                str(rate): interpretation.most_true_positives(rate, guarantee.epsilon, plan.delta)
+                for rate in (0.01, 0.001)
+            },
+            "unit": unit,
+            "covered": list(_COVERED),
+            "not_covered": list(_NOT_COVERED),
+            "notes": [remark for remark in remarks if remark],
+            "segments": [entry.to_dict() for entry in ledger.entries],
+            "counts": dict(counts or {}),
+            "tensorflow_privacy_statement": _statements(segments, plan.delta),
+            "versions": versions(),
+        }
+    )
+
+
+def versions() -> dict[str, str | None]:
+    """Versions of the code that the guarantee depends on."""
+    found: dict[str, str | None] = {
+        "tfdp": getattr(sys.modules.get("tfdp"), "__version__", None),
+        "python": platform.python_version(),
+    }
+    for package in _PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = None
+    return found
+
+
+def _changes(plan: PrivacyPlan, segments: Sequence[Segment]) -> str:
+    if all(segment.settings == plan.settings for segment in segments):
+        return ""
+    return (
+        "some updates ran under other settings than the plan's; epsilon counts them all, the "
+        "single settings are listed under segments"
+    )
+
+
+def _statements(segments: Sequence[Segment], delta: float) -> str | None:
+    """tensorflow-privacy's statement on each setting by itself."""
+    by_settings: dict[Any, int] = {}
+    for segment in segments:
+        by_settings[segment.settings] = by_settings.get(segment.settings, 0) + segment.updates
+    texts = [
+        tensorflow_privacy_statement(Segment(settings, updates), delta)
+        for settings, updates in by_settings.items()
+    ]
+    return "\n\n".join(text for text in texts if text) or None
+
+
+def _accountants(v: Mapping[str, Any]) -> str:
+    others = {"RDP": v["epsilon_rdp"], "PLD": v["epsilon_pld"], "Gaussian": v["epsilon_gaussian"]}
+    figures = [f"{name} {value:.4g}" for name, value in others.items() if value is not None]
+    figures.append(f"without amplification {v['epsilon_without_amplification']:.4g}")
+    return f"{v['accountant']} ({', '.join(figures)})"
+
+
+def _rate(v: Mapping[str, Any]) -> str:
+    q = v["sampling_probability"]
+    return f"q = {v['expected_batch_size']}/{v['num_examples']} = {q:.4g}"
+
+
+def _coverage(v: Mapping[str, Any]) -> str:
+    epochs = f"each record used {v['expected_epochs']:.3g} times on average"
+    if v["expected_coverage"] is None:
+        return epochs
+    return f"{epochs}, {v['expected_coverage']:.2%} of them at least once"
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _jsonable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_jsonable(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

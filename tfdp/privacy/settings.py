@@ -1,0 +1,172 @@
+"""What one private update does, as far as its guarantee is concerned."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tfdp.privacy import _arguments as arguments
+
+#: How far one record moves the clipped sum, in units of the clip norm, for every pair of
+#: sampling and adjacency that has an analysis. The first pair of a sampling is its default.
+#: Removing a record (or putting a blank in its place) takes one clipped gradient away;
+#: replacing it takes one away and adds another, so the sum moves by up to two clip norms.
+_SENSITIVITY = {
+    ("poisson", "add_or_remove_one"): 1.0,
+    ("full_batch", "add_or_remove_one"): 1.0,
+    ("full_batch", "replace_one"): 2.0,
+    ("fixed_size", "replace_one"): 2.0,
+    ("none", "zero_out"): 1.0,
+    ("none", "replace_one"): 2.0,
+    ("arbitrary", "zero_out"): 1.0,
+    ("arbitrary", "replace_one"): 2.0,
+}
+
+SAMPLINGS = tuple(dict.fromkeys(sampling for sampling, _ in _SENSITIVITY))
+ADJACENCIES = tuple(dict.fromkeys(adjacency for _, adjacency in _SENSITIVITY))
+
+
+def default_adjacency(sampling: str) -> str:
+    """The neighbour notion under which a sampling is analysed unless another is asked for."""
+    arguments.one_of("sampling", sampling, SAMPLINGS)
+    return next(adjacency for name, adjacency in _SENSITIVITY if name == sampling)
+
+
+@dataclasses.dataclass(frozen=True)
+class UpdateSettings:
+    """The settings of one private update: who takes part, how it is clipped, how noisy it is.
+
+    Attributes:
+        num_examples: number of records, N; a public number.
+        batch_size: expected number of records in an update, B; a public number.
+        noise_multiplier: s; the noise on the clipped *sum* has standard deviation s * C.
+        clip_norm: C, the largest norm of one record's contribution to the sum.
+        sampling: how the records of an update are chosen.
+            "poisson": each record on its own coin of probability B/N.
+            "full_batch": every record, in every update (B = N).
+            "fixed_size": exactly B of N, uniformly, without replacement, anew each update.
+            "none": passes over the data in an order nobody vouches for; each record at most
+            once a pass. No amplification.
+            "arbitrary": any record may be in any update. No amplification.
+        adjacency: which data sets count as neighbours: "add_or_remove_one", "zero_out" (a
+            record becomes a blank that contributes nothing) or "replace_one". Left out, the
+            sampling's usual one.
+
+    Raises:
+        TypeError: a number is of the wrong kind.
+        ValueError: a number is out of range, the batch exceeds the data, or the pair of
+            sampling and adjacency has no known analysis.
+    """
+
+    num_examples: int
+    batch_size: int
+    noise_multiplier: float
+    clip_norm: float
+    sampling: str = "poisson"
+    adjacency: str = ""
+
+    def __post_init__(self) -> None:
+        checked = {
+            "num_examples": arguments.positive_int("num_examples", self.num_examples),
+            "batch_size": arguments.positive_int("batch_size", self.batch_size),
+            "noise_multiplier": arguments.finite_real(
+                "noise_multiplier", self.noise_multiplier, minimum=0, exclusive=False
+            ),
+            "clip_norm": arguments.finite_real(
+                "clip_norm", self.clip_norm, minimum=0, exclusive=True
+            ),
+        }
+        if checked["batch_size"] > checked["num_examples"]:
+            raise ValueError(
+                f"batch_size {self.batch_size} is larger than num_examples {self.num_examples}; "
+                "an update cannot use more records than there are: lower batch_size."
+            )
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+        self._settle_sampling()
+
+    def _settle_sampling(self) -> None:
+        """A batch of all records is the full batch, and the pair must have an analysis."""
+        adjacency = self.adjacency or default_adjacency(self.sampling)
+        if self.batch_size == self.num_examples and self.sampling in ("poisson", "fixed_size"):
+            object.__setattr__(self, "sampling", "full_batch")
+        elif self.sampling == "full_batch" and self.batch_size < self.num_examples:
+            raise ValueError(
+                f"sampling 'full_batch' uses all {self.num_examples} records in every update, "
+                f"got batch_size {self.batch_size}: set batch_size to num_examples."
+            )
+        object.__setattr__(self, "adjacency", adjacency)
+        if (self.sampling, adjacency) not in _SENSITIVITY:
+            known = ", ".join(f"{s} with {a}" for s, a in _SENSITIVITY)
+            raise ValueError(
+                f"sampling {self.sampling!r} with adjacency {adjacency!r} has no known analysis; "
+                f"the pairs that have one: {known}."
+            )
+
+    @property
+    def sampling_probability(self) -> float:
+        """Chance of a given record to be in an update, B / N."""
+        return self.batch_size / self.num_examples
+
+    @property
+    def sensitivity(self) -> float:
+        """How far one record moves the clipped sum, in clip norms: 1 or 2."""
+        return _SENSITIVITY[self.sampling, self.adjacency]
+
+    def exposures(self, updates: int) -> int:
+        """The most updates, out of `updates`, that use a given record if nothing is random.
+
+        With one use per pass the count is the number of passes begun; passes are taken to be
+        as short as they can be (the rest of the division of N by B dropped). For "full_batch"
+        and "arbitrary" every update counts.
+        """
+        if self.sampling in ("full_batch", "arbitrary"):
+            return updates
+        return math.ceil(updates / (self.num_examples // self.batch_size))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as plain JSON values."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> UpdateSettings:
+        """The inverse of `to_dict`."""
+        return cls(**values)
+
+
+@dataclasses.dataclass(frozen=True)
+class Segment:
+    """A number of updates under one setting.
+
+    Attributes:
+        settings: what each of the updates did.
+        updates: how many there were, 0 or more.
+    """
+
+    settings: UpdateSettings
+    updates: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "updates", arguments.non_negative_int("updates", self.updates))
+
+
+def common_adjacency(segments: Iterable[Segment]) -> str:
+    """The neighbour notion under which the segments can be added up.
+
+    Removing a record and blanking it out change an update in the same way here (the divisor is
+    public and fixed), so these two compose, as "zero_out". Neither composes with "replace_one".
+
+    Raises:
+        ValueError: the segments mix "replace_one" with another notion.
+    """
+    found = {segment.settings.adjacency for segment in segments}
+    if len(found) == 1:
+        return found.pop()
+    if "replace_one" in found:
+        raise ValueError(
+            f"updates under the adjacencies {', '.join(sorted(found))} cannot be composed; "
+            "use one sampling and adjacency throughout, or a new model and ledger."
+        )
+    return "zero_out" if found else "add_or_remove_one"
