@@ -66,7 +66,9 @@ def _check_targets(token_ids: np.ndarray, vocab_size: int) -> None:
 def _score(model: Captioner, images: Any, token_ids: Any, chunk_size: int) -> Any:
     memory = model.decoder.project(model.encode(images))
     batch = ops.shape(images)[0]
-    captions, length = ops.shape(token_ids)[-2], token_ids.shape[-1]
+    captions, length = ops.shape(token_ids)[-2:]
+    if isinstance(captions, int):
+        chunk_size = max(1, min(chunk_size, captions))
     missing = -captions % chunk_size
     # Chunks first: [K, chunk, L] or [K, B, chunk, L].
     shared = len(token_ids.shape) == 2
