@@ -26,9 +26,9 @@ class DPLAMB(PrivateOptimizer, keras.optimizers.Lamb):
       decay_in_ratio: Whether weight decay enters the trust ratio, as in the paper.
       exclude_from_layer_adaptation: Parts of variable paths whose trust ratio is 1; biases and
         normalization weights are customary: ``["bias", "gamma", "beta"]``.
+      exclude_from_decay: Parts of variable paths without weight decay.
       **kwargs: ``l2_norm_clip``, ``noise_multiplier``, ``privacy`` of ``PrivateOptimizer`` and
-        every argument of ``keras.optimizers.Lamb``. Leave variables out of weight decay with
-        Keras's ``exclude_from_weight_decay``.
+        every argument of ``keras.optimizers.Lamb``.
     """
 
     def __init__(
@@ -36,11 +36,13 @@ class DPLAMB(PrivateOptimizer, keras.optimizers.Lamb):
         learning_rate: Any = 0.001,
         decay_in_ratio: bool = True,
         exclude_from_layer_adaptation: Sequence[str] = (),
+        exclude_from_decay: Sequence[str] = (),
         **kwargs: Any,
     ):
         super().__init__(learning_rate, **kwargs)
         self.decay_in_ratio = decay_in_ratio
-        self.exclude_from_layer_adaptation = list(exclude_from_layer_adaptation)
+        self.exclude_from_layer_adaptation = tuple(exclude_from_layer_adaptation)
+        self.exclude_from_decay = tuple(exclude_from_decay)
 
     def _apply_weight_decay(self, variables: Any) -> None:
         if not self.decay_in_ratio:
@@ -58,10 +60,15 @@ class DPLAMB(PrivateOptimizer, keras.optimizers.Lamb):
         v_hat = v / (1 - ops.power(ops.cast(self.beta_2, dtype), step))
         direction = m_hat / (ops.sqrt(v_hat) + self.epsilon)
         reference = self._trainable_variables[index]
-        if self.decay_in_ratio and self.weight_decay and self._use_weight_decay(reference):
+        if self.decay_in_ratio and self.weight_decay and self._use_weight_decay(variable):
             direction = direction + self.weight_decay * variable
         ratio = self._trust_ratio(reference, variable, direction)
         self.assign_sub(variable, ratio * ops.cast(learning_rate, dtype) * direction)
+
+    def _use_weight_decay(self, variable: Any) -> bool:
+        reference = self._trainable_variables[self._get_variable_index(variable)]
+        excluded = any(part in reference.path for part in self.exclude_from_decay)
+        return not excluded and super()._use_weight_decay(variable)
 
     def _trust_ratio(self, reference: Any, variable: Any, direction: Any) -> Any:
         if any(part in reference.path for part in self.exclude_from_layer_adaptation):
@@ -75,5 +82,6 @@ class DPLAMB(PrivateOptimizer, keras.optimizers.Lamb):
         return {
             **super().get_config(),
             "decay_in_ratio": self.decay_in_ratio,
-            "exclude_from_layer_adaptation": self.exclude_from_layer_adaptation,
+            "exclude_from_layer_adaptation": list(self.exclude_from_layer_adaptation),
+            "exclude_from_decay": list(self.exclude_from_decay),
         }

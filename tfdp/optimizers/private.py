@@ -71,7 +71,7 @@ class PrivateOptimizer:
                 "noised, so the update would not be private. Train with tfdp.DPModel or "
                 "tfdp.make_private(model) and fit(); in a loop of your own, sum clipped "
                 "gradients with tfdp.clipping.clipped_gradient_sum, noise them with "
-                "tfdp.privacy.privatize, and pass its result to apply()."
+                "tfdp.privacy.noise.privatize, and pass its result to apply()."
             )
         super().apply(grads.gradients, trainable_variables)
 

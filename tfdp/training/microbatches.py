@@ -81,7 +81,9 @@ class MicrobatchStream:
         )
         dataset = tf.data.Dataset.from_generator(chunks, output_signature=signature)
         # Endless data keep their static shapes on the way to the replicas.
-        dataset = dataset.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
+        dataset = dataset.apply(
+            tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
+        )
         dataset = dataset.map(self._load, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         return dataset.prefetch(2)
 

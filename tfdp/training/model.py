@@ -75,7 +75,7 @@ class DPModel:
           engine: How examples are clipped: "auto", "single_pass" or "vectorized".
           seed: Makes noise and sampling reproducible, for tests. The guarantee then does not
             hold against anyone who knows the seed, and the report says so.
-          ledger: Where updates are entered; by default a new one in memory.
+          ledger: Where updates are entered; by default the model's own, kept in memory.
           **kwargs: As in Keras: metrics, jit_compile, steps_per_execution, ...
 
         Raises:
@@ -86,12 +86,15 @@ class DPModel:
         # Loss scaling reacts to private gradients; half precision is clipped in float32 anyway.
         kwargs["auto_scale_loss"] = False
         super().compile(optimizer, loss, loss_weights, *args, **kwargs)
+        if ledger is None:
+            # Compiling again does not forget what these weights have cost.
+            ledger = self._private.ledger if "_private" in self.__dict__ else Ledger()
         state = PrivateState(
             loss=per_example_loss(loss, loss_weights, getattr(self, "output_names", None)),
             microbatch_size=microbatch_size,
             engine=engine,
             seed=seed,
-            ledger=ledger if ledger is not None else Ledger(),
+            ledger=ledger,
             plan=optimizer.privacy,
             trainable=[id(v) for v in self.trainable_variables],
         )
@@ -164,7 +167,7 @@ class DPModel:
         initial_epoch = self._initial_epoch or initial_epoch
         updates, per_epoch, epochs = planned_updates(
             state.plan,
-            state.ledger.updates,
+            self.updates_left,
             None if epochs is None else epochs - initial_epoch,
             steps_per_epoch,
         )
@@ -205,25 +208,40 @@ class DPModel:
         raise ValueError(
             "train_on_batch is not available on a private model: a batch chosen outside cannot "
             "be accounted as sampled. Use fit(); in a loop of your own, use "
-            "tfdp.clipping.clipped_gradient_sum and tfdp.privacy.privatize."
+            "tfdp.clipping.clipped_gradient_sum and tfdp.privacy.noise.privatize."
         )
 
-    def privacy_report(self) -> PrivacyReport:
-        """Returns what has been spent so far, and under which assumptions."""
+    def privacy_report(self, **counts: Any) -> PrivacyReport:
+        """Returns what has been spent so far, and under which assumptions.
+
+        Args:
+          **counts: Further counts to carry in the report, such as unreadable records by reason.
+        """
         state = self._compiled_state("privacy_report")
         if state.plan is None:
             raise ValueError("There is no plan yet: compile with privacy=plan, or call fit().")
         return build_report(
             state.plan,
             state.ledger,
+            counts={**state.counts(), **counts},
             fixed_seed=state.seed is not None,
-            counts=state.counts(),
         )
 
     @property
     def ledger(self) -> Ledger:
         """The record of executed updates."""
         return self._compiled_state("ledger").ledger
+
+    @property
+    def updates_left(self) -> int:
+        """How many updates the plan still allows."""
+        state = self._compiled_state("updates_left")
+        if state.plan is None:
+            raise ValueError("There is no plan yet: compile with privacy=plan, or call fit().")
+        if state.seed is not None and len(state.ledger.segments()) < 2:
+            # A seeded run goes on from its weights, and repeats what a killed one had entered.
+            return state.plan.steps - int(self.optimizer.iterations.numpy())
+        return state.plan.affordable_updates(state.ledger.segments())
 
     @property
     def privacy(self) -> PrivacyPlan | None:

@@ -43,6 +43,8 @@ class PrivateRun:
         self._model = model
         self._state: PrivateState = model._private
         self._noise = key.child("noise")
+        self._seeded = key.fixed
+        self._stream_name = key.child("stream").secret.hex()
         self._left = updates
         self._per_epoch = updates_per_epoch
         self._done = 0
@@ -66,7 +68,7 @@ class PrivateRun:
             raise StopIteration
         for _ in range(count):
             self._one_update()
-        return {**self._model.get_metrics_result(), "epsilon": self._epsilon.value()}
+        return {**self._model.get_metrics_result(), **self._epsilon.logs()}
 
     def _one_update(self) -> None:
         totals = self._state.update(
@@ -81,11 +83,10 @@ class PrivateRun:
         self._left -= 1
 
     def _enter(self) -> None:
-        # With a fixed seed an update that a killed run had entered already is the very same
-        # release again, and costs nothing. Otherwise every execution is a release of its own.
-        if self._noise.fixed and self._next < self._state.ledger.updates:
-            return
-        self._state.ledger.record(self._state.plan)
+        # With a fixed seed, an update that a killed run had entered already is made again as the
+        # very same release; the ledger knows it by stream and number, and does not count it twice.
+        stream = {"stream": self._stream_name, "update": self._next} if self._seeded else {}
+        self._state.ledger.record(self._state.plan.settings, **stream)
 
 
 def sampler_for(plan: PrivacyPlan, records: int, seed: int) -> Sampler:
@@ -104,7 +105,7 @@ def sampler_for(plan: PrivacyPlan, records: int, seed: int) -> Sampler:
 
 
 def planned_updates(
-    plan: PrivacyPlan, executed: int, epochs: int | None, steps_per_epoch: int | None
+    plan: PrivacyPlan, left: int, epochs: int | None, steps_per_epoch: int | None
 ) -> tuple[int, int, int]:
     """Returns (updates, updates an epoch, epochs) of a call of fit.
 
@@ -115,13 +116,11 @@ def planned_updates(
     Raises:
       ValueError: More is asked for than the plan has left.
     """
-    left = plan.steps - executed
     per_epoch = steps_per_epoch or math.ceil(1 / plan.sampling_probability)
     if left <= 0:
         raise ValueError(
-            f"The plan's {plan.steps} updates have all been made (the ledger counts {executed}): "
-            "training on would spend more privacy than planned. Compile with a new plan to "
-            "spend more."
+            f"All {plan.steps} updates of the plan have been made: training on would spend more "
+            "privacy than planned. Compile with a new plan to spend more."
         )
     if epochs is None:
         return left, min(per_epoch, left), math.ceil(left / per_epoch)

@@ -42,6 +42,13 @@ def choose_strategy(name: str = "auto", tpu: str | None = None) -> tf.distribute
     return tf.distribute.OneDeviceStrategy("/gpu:0" if gpus else "/cpu:0")
 
 
+def is_first_worker(strategy: tf.distribute.Strategy) -> bool:
+    """Whether this process is the one that writes the run's files."""
+    resolver = strategy.cluster_resolver
+    task = None if resolver is None else resolver.task_id
+    return not strategy.extended._in_multi_worker_mode() or not task
+
+
 def _detect(tpu: str | None) -> str:
     if tpu or os.environ.get("TPU_NAME"):
         return "tpu"

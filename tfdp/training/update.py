@@ -99,6 +99,8 @@ class PrivateUpdate:
 
     def _release_one(self, totals: Totals, seeds: tf.Tensor) -> list[tf.Tensor]:
         replica = tf.distribute.get_replica_context()
+        # Collectives want to know on which device a tensor lies; function arguments do not say.
+        totals = keras.tree.map_structure(tf.identity, totals)
         totals = replica.all_reduce(tf.distribute.ReduceOp.SUM, totals)
         # The same seeds give the same noise on every replica: it is drawn once, after the sum.
         noisy = privatize(

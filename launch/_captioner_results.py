@@ -1,0 +1,122 @@
+"""What a captioner run leaves behind once it has trained: report, metrics, figures, SavedModel."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import keras
+import ml_collections
+import numpy as np
+from absl import logging
+
+from launch._captioner_setup import Data, make_model
+from launch._workdir import Workdir
+from tfdp.data import ImageTextSource, public_captions
+from tfdp.evaluation import (
+    caption_loss,
+    extract_features,
+    few_shot_probe,
+    plot_training_curve,
+    save_caption_sheet,
+    unigram_loss,
+)
+from tfdp.export import export_captioner
+from tfdp.training.callbacks import TrainingLog
+
+_SHEET = 32  # pictures on the caption sheet
+
+
+def write_all(
+    model: keras.Model, config: ml_collections.ConfigDict, data: Data, workdir: Workdir
+) -> None:
+    """Writes everything into the workdir. No training data are read but for the probes."""
+    report = model.privacy_report(
+        bad_records=data.train.bad_records, truncated_captions=data.train.truncated_captions
+    )
+    report.write_json(workdir.report)
+    logging.info("Scoring %d held-out captions ...", len(data.test))
+    metrics = {
+        "caption_loss": caption_losses(model, config, data),
+        "few_shot": few_shot_accuracies(model, config, data),
+    }
+    workdir.metrics.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+    draw_figures(model, data, workdir, metrics)
+    logging.info("Exporting the SavedModel ...")
+    export_captioner(model, data.tokenizer, workdir.saved_model, report.to_dict())
+
+
+def caption_losses(
+    model: keras.Model, config: ml_collections.ConfigDict, data: Data
+) -> dict[str, Any]:
+    """Held-out loss of the captioner and of word frequencies in public text, nats per token."""
+    size = config.evaluation.batch_size
+    public = data.tokenizer(public_captions(), config.model.max_length)[:, 1:]
+    return {
+        "captioner": caption_loss(model, data.test, batch_size=size).to_dict(),
+        "public_unigram": unigram_loss(
+            [public], data.tokenizer.vocabulary_size, data.test, batch_size=size
+        ).to_dict(),
+    }
+
+
+def few_shot_accuracies(
+    model: keras.Model, config: ml_collections.ConfigDict, data: Data
+) -> dict[str, Any]:
+    """The same probe on the encoder, on one with random weights, and on raw pixels."""
+    untrained = make_model(config, data.tokenizer)
+    views = {
+        "encoder": lambda x: model.features(x["image"]),
+        "random_encoder": lambda x: untrained.features(x["image"]),
+        "pixels": lambda x: x["image"],
+    }
+    return {name: _probe(view, config, data) for name, view in views.items()}
+
+
+def _probe(view: Any, config: ml_collections.ConfigDict, data: Data) -> dict[str, Any]:
+    train, train_labels = _labelled(view, data.train, config)
+    test, test_labels = _labelled(view, data.test, config)
+    known = np.isin(test_labels, np.unique(train_labels))
+    probes = few_shot_probe(
+        train, train_labels, test[known], test_labels[known], shots=tuple(config.evaluation.shots)
+    )
+    return {f"{shot}_shot": probe.to_dict() for shot, probe in probes.items()}
+
+
+def _labelled(
+    view: Any, source: ImageTextSource, config: ml_collections.ConfigDict
+) -> tuple[np.ndarray, np.ndarray]:
+    """Features and categories of the first records that have one."""
+    features, kept = extract_features(
+        view,
+        source,
+        batch_size=config.evaluation.batch_size,
+        limit=config.evaluation.probe_examples,
+    )
+    labels = source.labels(kept.tolist())
+    return features[labels >= 0], labels[labels >= 0]
+
+
+def draw_figures(model: keras.Model, data: Data, workdir: Workdir, metrics: dict[str, Any]) -> None:
+    """Draws the training curve with epsilon, and held-out pictures with their captions."""
+    history = TrainingLog.read(workdir.history)
+    held_out = [entry for entry in history if "val_loss" in entry]
+    plot_training_curve(
+        workdir.figures / "training_curve.png",
+        [entry["update"] for entry in history],
+        [entry["loss"] for entry in history],
+        [entry["epsilon"] for entry in history],
+        delta=model.privacy.delta,
+        held_out=([e["update"] for e in held_out], [e["val_loss"] for e in held_out]),
+        references={
+            "public word frequencies": metrics["caption_loss"]["public_unigram"]["per_caption"]
+        },
+    )
+    rows = np.linspace(0, len(data.test) - 1, _SHEET).astype(int).tolist()
+    ids = np.asarray(model.generate(data.test.images(rows)))
+    save_caption_sheet(
+        workdir.figures / "captions.png",
+        data.test.pictures(rows),
+        data.test.captions(rows),
+        data.tokenizer.detokenize(ids),
+    )

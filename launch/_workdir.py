@@ -1,0 +1,62 @@
+"""The folder of one run, and the promise that it holds one run only."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import ml_collections
+
+
+class Workdir:
+    """Paths in a run's folder.
+
+    Args:
+      path: The folder; made if it does not exist.
+
+    Raises:
+      ValueError: No folder is named.
+      NotADirectoryError: There is a file of that name.
+    """
+
+    def __init__(self, path: str | None):
+        if not path:
+            raise ValueError("--workdir is missing: name the folder that the run writes to.")
+        self.path = Path(path)
+        if self.path.exists() and not self.path.is_dir():
+            raise NotADirectoryError(f"--workdir={path} is a file; name a folder.")
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.config = self.path / "config.json"
+        self.ledger = self.path / "ledger.jsonl"
+        self.checkpoints = self.path / "checkpoints"
+        self.history = self.path / "history.jsonl"
+        self.figures = self.path / "figures"
+        self.metrics = self.path / "metrics.json"
+        self.report = self.path / "privacy_report.json"
+        self.saved_model = self.path / "saved_model"
+
+    def claim(self, config: ml_collections.ConfigDict) -> None:
+        """Writes the resolved config, or checks that the folder belongs to the same run.
+
+        Raises:
+          ValueError: The folder holds a run with other settings.
+        """
+        ours = json.loads(config.to_json_best_effort())
+        if not self.config.exists():
+            self.config.write_text(json.dumps(ours, indent=2) + "\n", encoding="utf-8")
+            return
+        theirs = json.loads(self.config.read_text(encoding="utf-8"))
+        if ours != theirs:
+            changed = ", ".join(_differences("config", theirs, ours))
+            raise ValueError(
+                f"--workdir={self.path} holds a run with other settings ({changed}). Use another "
+                "folder, or the settings of its config.json."
+            )
+
+
+def _differences(name: str, old: Any, new: Any) -> list[str]:
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        return [] if old == new else [f"{name}: {old} there, {new} here"]
+    keys = sorted(old.keys() | new.keys())
+    return [text for k in keys for text in _differences(f"{name}.{k}", old.get(k), new.get(k))]

@@ -1,0 +1,92 @@
+"""Trains a captioner with differential privacy, from a config to a SavedModel.
+
+    python -m launch.train_captioner --config=configs/quickstart.py --workdir=runs/quickstart
+
+The same command again goes on where the run stopped, or says that it is finished.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import keras
+import ml_collections
+from absl import app, flags, logging
+from ml_collections import config_flags
+
+import tfdp
+from launch import _captioner_results as results
+from launch import _captioner_setup as setup
+from launch._cli import run_program
+from launch._workdir import Workdir
+from tfdp.privacy import Ledger
+from tfdp.training.callbacks import ProgressBar, StopOnTerm, TrainingLog
+from tfdp.training.checkpoints import CheckpointEvery
+
+_CONFIG = config_flags.DEFINE_config_file("config", None, "The run: configs/FILE.py[:argument].")
+_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of everything that the run writes.")
+_STRATEGY = flags.DEFINE_enum(
+    "strategy", "auto", tfdp.training.STRATEGIES, "How the work is spread over devices."
+)
+
+
+def main(_: list[str]) -> None:
+    config = _CONFIG.value
+    plan = setup.make_plan(config)
+    workdir = Workdir(_WORKDIR.value)
+    workdir.claim(config)
+    strategy = tfdp.choose_strategy(_STRATEGY.value)
+    data = setup.load_data(config)
+    with Ledger(workdir.ledger) as ledger:
+        with strategy.scope():
+            model = setup.make_model(config, data.tokenizer)
+            setup.compile_model(model, config, plan, ledger)
+        checkpoints = CheckpointEvery(
+            model, workdir.checkpoints, config.training.checkpoint_seconds
+        )
+        checkpoints.restore()
+        if not train(model, config, data, workdir, checkpoints):
+            return
+        results.write_all(model, config, data, workdir)
+    print(model.privacy_report().summary_text())
+    print(f"Everything is in {workdir.path}")
+
+
+def train(
+    model: keras.Model,
+    config: ml_collections.ConfigDict,
+    data: setup.Data,
+    workdir: Workdir,
+    checkpoints: CheckpointEvery,
+) -> bool:
+    """Makes the updates that the plan has left; returns whether it is now used up."""
+    made = model.ledger.updates
+    if model.updates_left == 0:
+        logging.info("All %d updates have been made: no privacy is spent.", made)
+        return True
+    if made:
+        logging.info("Going on after update %d; %d are left.", made, model.updates_left)
+    stop = StopOnTerm()
+    model.fit(
+        data.train,
+        steps_per_epoch=config.training.log_every,
+        initial_epoch=made // config.training.log_every,
+        validation_data=data.test_part,
+        validation_freq=config.evaluation.every,
+        verbose=0,
+        callbacks=[
+            ProgressBar(),
+            TrainingLog(workdir.history),
+            keras.callbacks.TensorBoard(workdir.path / "tensorboard"),
+            stop,
+            checkpoints,
+        ],
+    )
+    if stop.stopped:
+        logging.warning("Stopped by a signal; the same command goes on from here.")
+    return not stop.stopped
+
+
+if __name__ == "__main__":
+    run_program(main)

@@ -1,0 +1,52 @@
+"""One training run under a strategy, printed as JSON: ``python -m ... STRATEGY CASE``."""
+
+import json
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+import tfdp
+from tests.training.models import classifier, compiled, flat_model, linear_sum, separable
+from tfdp.privacy.noise import NoiseKey
+from tfdp.sampling import PoissonSampler
+
+
+def train(strategy, noise=0.0):
+    features, labels = separable(100)
+    plan = tfdp.PrivacyPlan(100, 2, 40, 0.5, noise_multiplier=noise, delta=1e-5)
+    with strategy.scope():
+        optimizer = tfdp.optimizers.DPSGD(0.5, momentum=0.5, privacy=plan)
+        model = compiled(
+            classifier(), plan, optimizer, seed=8, microbatch_size=1, metrics=["accuracy"]
+        )
+    history = model.fit(features, labels, epochs=1, steps_per_epoch=40, verbose=0)
+    sampler = PoissonSampler(100, 0.02, NoiseKey.from_seed(8).child("sampling").as_int())
+    report = model.privacy_report().to_dict()
+    return {
+        "weights": np.concatenate([w.ravel() for w in model.get_weights()]).tolist(),
+        "loss": history.history["loss"][-1],
+        "accuracy": history.history["accuracy"][-1],
+        "updates": model.ledger.updates,
+        "report": {k: report[k] for k in ("epsilon", "sampling_probability", "steps", "counts")},
+        "drawn": [sampler.count(update) for update in range(40)],
+    }
+
+
+def noise(strategy):
+    plan = tfdp.PrivacyPlan(256, 64, 1, 2.0, noise_multiplier=1.5, delta=1e-5)
+    with strategy.scope():
+        model = compiled(flat_model(1000, 1000), plan, loss=linear_sum)
+    model.fit(np.zeros((256, 1000), "float32"), np.zeros(256, "float32"), verbose=0)
+    copies = strategy.experimental_local_results(model.trainable_variables[0].value)
+    copies = [copy.numpy() for copy in copies]
+    return {
+        "deviation": float(copies[0].std()),
+        "replica_spread": float(max(np.abs(copy - copies[0]).max() for copy in copies)),
+    }
+
+
+if __name__ == "__main__":
+    chosen = tfdp.choose_strategy(sys.argv[1])
+    result = {"train": train, "noise": noise}[sys.argv[2]](chosen)
+    print(json.dumps({"replicas": chosen.num_replicas_in_sync, **result}))

@@ -1,0 +1,56 @@
+"""Several devices give what one gives. Every case runs in a process of its own."""
+
+import json
+
+import pytest
+
+CASE = "tests.training.distributed_case"
+
+
+def outcome(run_in_subprocess, devices, strategy, case):
+    printed = run_in_subprocess(CASE, strategy, case, devices=devices)
+    return json.loads(printed.strip().splitlines()[-1])
+
+
+@pytest.mark.parametrize("devices", [2, 4])
+def test_d2_d3_e1_weights_equal_one_device_at_zero_noise_with_uneven_and_empty_batches(
+    run_in_subprocess, devices
+):
+    one = outcome(run_in_subprocess, 1, "one_device", "train")
+    many = outcome(run_in_subprocess, devices, "mirrored", "train")
+    assert many["replicas"] == devices
+    assert one["weights"] == pytest.approx(many["weights"], abs=1e-6)
+    assert one["report"] == many["report"]
+    assert one["loss"] == pytest.approx(many["loss"], rel=1e-5)  # C15: over all replicas
+    assert one["accuracy"] == pytest.approx(many["accuracy"], abs=1e-6)
+    assert one["updates"] == many["updates"] == 40
+    assert min(one["drawn"]) == 0 and max(one["drawn"]) > 4
+
+
+@pytest.mark.parametrize("devices", [2, 4])
+def test_d1_noise_has_the_same_scale_and_is_drawn_once(run_in_subprocess, devices):
+    many = outcome(run_in_subprocess, devices, "mirrored", "noise")
+    # 1.5 * 2 / 64 within 1 %: a false alarm below 1e-40 (a million coordinates).
+    assert many["deviation"] == pytest.approx(0.046875, rel=0.01)
+    assert many["replica_spread"] == 0
+
+
+def test_workers_on_two_machines_agree_with_one_device(run_in_subprocess):
+    printed = run_in_subprocess("tests.training.two_workers", timeout=240)
+    first, second, alone = (json.loads(line) for line in printed.strip().splitlines()[-3:])
+    assert first["weights"] == second["weights"]
+    assert first["weights"] == pytest.approx(alone["weights"], abs=1e-6)
+    assert first["noisy"] == second["noisy"]
+
+
+def test_d8_a_missing_tpu_is_one_clear_message(run_in_subprocess):
+    printed = run_in_subprocess(
+        """
+        import tfdp
+        try:
+            tfdp.choose_strategy("tpu", tpu="nowhere")
+        except ValueError as error:
+            print(error)
+        """
+    )
+    assert "no TPU answers" in printed

@@ -1,0 +1,35 @@
+"""Learning-rate schedules of the reference runs, out of Keras's own."""
+
+from __future__ import annotations
+
+import keras
+
+
+def warmup_cosine(
+    peak: float, warmup_steps: int, decay_steps: int
+) -> keras.optimizers.schedules.LearningRateSchedule:
+    """Linear warm-up to ``peak``, then half a cosine down to zero.
+
+    The first update already moves the weights: it is paid for in privacy, so a rate of zero
+    would waste it.
+
+    Args:
+      peak: Highest learning rate.
+      warmup_steps: Updates until the peak; 0 for none.
+      decay_steps: Update at which the rate reaches zero, counted from the start.
+
+    Raises:
+      ValueError: The warm-up is as long as the whole schedule.
+    """
+    if not 0 <= warmup_steps < decay_steps:
+        raise ValueError(
+            f"warmup_steps={warmup_steps} must lie between 0 and decay_steps={decay_steps}."
+        )
+    if warmup_steps == 0:
+        return keras.optimizers.schedules.CosineDecay(peak, decay_steps)
+    return keras.optimizers.schedules.CosineDecay(
+        peak / (warmup_steps + 1),
+        decay_steps - warmup_steps,
+        warmup_target=peak,
+        warmup_steps=warmup_steps,
+    )

@@ -1,0 +1,81 @@
+"""Checkpoints of a private run: weights, optimizer and ledger together."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+
+import keras
+import tensorflow as tf
+
+from tfdp.privacy import Ledger
+from tfdp.training.strategies import is_first_worker
+
+
+class CheckpointEvery(keras.callbacks.Callback):
+    """Saves model, optimizer and ledger now and then, and when training ends.
+
+    Neither noise nor sampling is in a checkpoint: a run that goes on draws both from fresh
+    entropy, so nothing is replayed. The ledger is ahead of the weights after a crash, since an
+    update is entered before its result can be seen; updates that were lost stay counted.
+
+    Args:
+      model: A compiled ``DPModel``; its weights exist.
+      directory: Where the checkpoints go.
+      seconds: Time between two checkpoints.
+      keep: Number of checkpoints kept.
+
+    Of several workers all take part in saving, and the first one's checkpoint is kept; the
+    directory must be one that all of them can read.
+    """
+
+    def __init__(
+        self, model: keras.Model, directory: str | os.PathLike, seconds: float = 60, keep: int = 2
+    ):
+        super().__init__()
+        with model.distribute_strategy.scope():
+            model.optimizer.build(model.trainable_variables)
+        checkpoint = tf.train.Checkpoint(
+            model=model, optimizer=model.optimizer, ledger=_LedgerState(model.ledger)
+        )
+        self._checkpoint = checkpoint
+        self._directory = os.fspath(directory)
+        kept = is_first_worker(model.distribute_strategy)
+        target = self._directory if kept else tempfile.mkdtemp(prefix="tfdp_worker_")
+        self._manager = tf.train.CheckpointManager(checkpoint, target, keep)
+        self._seconds = seconds
+        self._saved_at = time.monotonic()
+        self._optimizer = model.optimizer
+
+    def restore(self) -> bool:
+        """Loads the latest checkpoint; returns whether there was one."""
+        path = tf.train.latest_checkpoint(self._directory)
+        if path is not None:
+            self._checkpoint.restore(path)
+        return path is not None
+
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+        if time.monotonic() - self._saved_at >= self._seconds:
+            self._save()
+
+    def on_train_end(self, logs: dict | None = None) -> None:
+        self._save()
+
+    def _save(self) -> None:
+        self._manager.save(checkpoint_number=self._optimizer.iterations.numpy())
+        self._saved_at = time.monotonic()
+
+
+class _LedgerState(tf.train.experimental.PythonState):
+    """The ledger as part of a checkpoint. Restoring never takes an entry away."""
+
+    def __init__(self, ledger: Ledger):
+        self._ledger = ledger
+
+    def serialize(self) -> str:
+        return json.dumps(self._ledger.to_dict())
+
+    def deserialize(self, string_value: str) -> None:
+        self._ledger.merge(json.loads(string_value))
