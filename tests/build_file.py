@@ -115,7 +115,7 @@ def _imported(tree: ast.AST, path: str) -> Iterator[str]:
 
 
 def _named_in_string(text: str) -> Iterator[str]:
-    if re.fullmatch(r"(tfdp|launch|configs)(\.\w+)+", text):
+    if re.fullmatch(r"(tfdp|launch|configs|tests)(\.\w+)+", text):
         yield text
     elif match := re.fullmatch(r"(configs/\w+)\.py(:.*)?", text):
         yield match[1].replace("/", ".")

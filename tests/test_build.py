@@ -72,7 +72,7 @@ def test_dependencies_are_exactly_the_imports(name):
     expected = set()
     for path in own_srcs(target):
         imports = imports_of(path)
-        expected |= {f":{OWNER[file]}" for file in imports.files}
+        expected |= {f":{OWNER.get(file, f'no target has {file}')}" for file in imports.files}
         expected |= {f"@pypi//{package}" for package in imports.packages}
     expected -= {f":{name}"}
     if target.rule == "py_test":
