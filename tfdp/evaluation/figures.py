@@ -52,7 +52,7 @@ def plot_training_curve(
     axis = figure.add_subplot()
     mark = "." if len(steps) == 1 else None
     axis.plot(steps, loss, color=_BLUE, marker=mark, label="training loss")
-    if held_out is not None:
+    if held_out is not None and len(held_out[0]):
         axis.plot(*held_out, "o", color=_BLUE, label="held-out loss")
     for name, value in (references or {}).items():
         axis.axhline(value, color=_GREY, linestyle="--", linewidth=1, label=name)
@@ -62,7 +62,7 @@ def plot_training_curve(
     privacy = axis.twinx()
     _draw_epsilon(privacy, steps, np.asarray(epsilon, dtype=np.float64), delta)
     lines = axis.get_lines() + privacy.get_lines()
-    axis.legend(handles=lines, loc="upper center")
+    figure.legend(handles=lines, loc="outside lower center", ncols=len(lines), frameon=False)
     return _save(figure, path)
 
 
