@@ -102,7 +102,7 @@ class Captioner(keras.Model):
         """Writes a caption for each picture; see `tfdp.models.generation.generate`."""
         return generation.generate(self, images, max_length, beam_width, prompt)
 
-    def score_captions(self, images: Any, token_ids: Any, chunk_size: int = 64) -> Any:
+    def score_captions(self, images: Any, token_ids: Any, chunk_size: int = 128) -> Any:
         """Scores captions against pictures; see `tfdp.models.scoring.score_captions`."""
         return scoring.score_captions(self, images, token_ids, chunk_size)
 
