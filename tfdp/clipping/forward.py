@@ -38,6 +38,8 @@ class Forward:
         known = {id(v) for v in self.trainable + self.seeds}
         own_metrics = {id(v) for metric in model.metrics for v in metric.variables}
         self.state = [v for v in model.variables if id(v) not in known | own_metrics]
+        # The layers that lead to trainable weights, the model itself among them.
+        self.layers = [layer for layer in model._flatten_layers() if layer.trainable_variables]
         self._takes_training = model._call_has_training_arg
 
     def mapping(self, weights: Sequence, state: Sequence, seed: tf.Tensor) -> list:
@@ -52,9 +54,13 @@ class Forward:
             *zip(self.seeds, seeds, strict=True),
         ]
 
+    def outputs(self, x: Any) -> Any:
+        """Returns the model's outputs in training; call it inside a stateless scope."""
+        return self.model(x, training=True) if self._takes_training else self.model(x)
+
     def losses(self, x: Any, y: Any, sample_weight: Any) -> tuple[tf.Tensor, Any]:
         """Returns (losses ``[B]``, outputs); call it inside a stateless scope."""
-        outputs = self.model(x, training=True) if self._takes_training else self.model(x)
+        outputs = self.outputs(x)
         return self.loss(y, outputs, sample_weight), outputs
 
 

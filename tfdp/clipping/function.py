@@ -12,8 +12,10 @@ import tensorflow as tf
 from tfdp.clipping.clip import clip_factors, clipped_sums, squared_norms
 from tfdp.clipping.errors import UnsupportedLayerError
 from tfdp.clipping.forward import Batch, Forward, without_padding
+from tfdp.clipping.plan import Plan
 from tfdp.clipping.refusals import refuse_mixing_layers
 from tfdp.clipping.single_pass import PerExample, single_pass
+from tfdp.clipping.survey import survey
 from tfdp.clipping.vectorized import vectorized
 
 ENGINES = ("auto", "single_pass", "vectorized")
@@ -79,6 +81,7 @@ class ClippedGradient:
         self._engine = engine
         self._with_outputs = with_outputs
         self._jit_compile = jit_compile
+        self._plans: dict[tuple, Plan] = {}
         self._function = tf.function(self._clipped, jit_compile=jit_compile, autograph=False)
 
     def __call__(self, weights: list, state: list, batch: Batch) -> Clipped:
@@ -111,17 +114,33 @@ class ClippedGradient:
         return Clipped(sums, norms, squares, found.losses, used, outputs)
 
     def _per_example(self, weights: list, state: list, batch: Batch) -> PerExample:
-        if self._engine != "vectorized":
-            found, uncovered = single_pass(self.forward, weights, state, batch)
-            if not uncovered:
-                return found
-            named = "; ".join(f"{path} ({layer})" for path, layer in uncovered.items())
-            if self._engine == "single_pass":
-                raise UnsupportedLayerError(
-                    f'engine="single_pass" has no rule for: {named}. Register one with '
-                    'tfdp.clipping.register_rule, or use engine="auto".'
-                )
-            warnings.warn(
-                f"Clipped by the slower vectorized engine, no rule for: {named}.", stacklevel=2
+        compiled = self._jit_compile
+        if self._engine == "vectorized":
+            return vectorized(self.forward, weights, state, batch, compiled)
+        plan = self._plan_for(batch)
+        if plan.whole:
+            return vectorized(self.forward, weights, state, batch, compiled)
+        return single_pass(self.forward, weights, state, batch, plan, compiled)
+
+    def _plan_for(self, batch: Batch) -> Plan:
+        """Returns the way of every layer's call, found once for every shape of the inputs."""
+        shapes = tuple(tuple(leaf.shape[1:]) for leaf in keras.tree.flatten(batch.x))
+        if shapes not in self._plans:
+            plan = self._plans[shapes] = survey(self.forward, batch)
+            self._give_notice(plan)
+        return self._plans[shapes]
+
+    def _give_notice(self, plan: Plan) -> None:
+        if not plan.whole and not plan.mapped:
+            return
+        named = "; ".join(sorted({mapping.notice for mapping in plan.mapped.values()}))
+        if self._engine == "single_pass":
+            raise UnsupportedLayerError(
+                f'engine="single_pass" has no rule for: {named or plan.whole}. Register one with '
+                'tfdp.clipping.register_rule, or use engine="auto".'
             )
-        return vectorized(self.forward, weights, state, batch, self._jit_compile)
+        if plan.whole:
+            named = f"the whole model ({plan.whole})"
+        warnings.warn(
+            f"Exact but slower, mapped over examples for lack of a rule: {named}.", stacklevel=2
+        )

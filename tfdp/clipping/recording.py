@@ -3,95 +3,179 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import keras
 import tensorflow as tf
 
+from tfdp.clipping.forward import Batch, Forward
+from tfdp.clipping.plan import CallKey, Mapping, Plan
 from tfdp.clipping.rules import rule_for
-from tfdp.clipping.rules.registry import Rule, Terms, replaced
+from tfdp.clipping.rules.registry import Terms, replaced
+
+
+@dataclasses.dataclass
+class Tap:
+    """Intermediates whose gradients give terms: ``terms(*gradients)``."""
+
+    tensors: list[tf.Tensor]
+    terms: Callable[..., Terms]
+
+
+@dataclasses.dataclass
+class Frame:
+    """One running call of a layer."""
+
+    key: CallKey
+    layer: keras.layers.Layer
+    by_rule: bool
 
 
 class Recorder:
-    """The tapped intermediates of one forward pass, and the weights that escaped the rules.
+    """The taps of one forward pass.
 
-    Attributes:
-      taps: Pairs of (intermediate, function from its gradient to (weight, term) pairs).
-      uncovered: Paths of trainable weights read where no rule saw it.
+    While ``recording()`` is open, the layers on the way to trainable weights report their calls.
+    A call that the plan lists runs through its layer's rule, or is mapped over examples
+    afterwards. Every read of a trainable weight must happen inside one of the two.
+
+    Args:
+      forward: The model.
+      plan: Which way every call takes.
+      batch: The rows that the model runs on.
+      watch: Called with every tensor whose gradient is needed.
+      mapped: ``(recorder, frame, mapping, call, args, kwargs) -> outputs``: makes a call whose
+        weights are mapped over examples.
     """
 
-    def __init__(self, model: keras.Model, tape: tf.GradientTape):
-        self.taps: list[tuple[tf.Tensor, Callable[[tf.Tensor], Terms]]] = []
-        self.uncovered: dict[str, str] = {}
-        self._tape = tape
-        self._layers = trainable_leaves(model)
-        self._owner = {id(v): layer for layer in self._layers for v in own_weights(layer)}
-        self._trainable = {id(v): v for v in model.trainable_variables}
-        self._running: list[keras.layers.Layer] = []
+    def __init__(
+        self,
+        forward: Forward,
+        plan: Plan,
+        batch: Batch,
+        watch: Callable[[tf.Tensor], None],
+        mapped: Callable[..., Any],
+    ):
+        self.forward = forward
+        self.batch = batch
+        self.taps: list[Tap] = []
+        self.frames: list[Frame] = []
+        self.counts: dict[int, int] = {}
+        self._plan = plan
+        self._watch = watch
+        self._mapped = mapped
+        self._trainable = {id(v) for v in forward.trainable}
+        self._replayed: tuple[CallKey, dict[int, tf.Tensor]] | None = None
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
-        """Within the block, every layer with a rule runs through it."""
+        """Within the block, calls of layers are reported."""
         with contextlib.ExitStack() as stack:
-            for layer in self._layers:
-                rule = rule_for(layer)
-                if rule is not None:
-                    wrapped = self._wrap(layer, layer.call, rule)
-                    stack.enter_context(replaced(layer, "call", wrapped))
+            for layer in self.forward.layers:
+                stack.enter_context(replaced(layer, "call", self._wrap(layer, layer.call)))
+                # Nothing that runs inside a rematerialized call could be tapped.
+                stack.enter_context(replaced(layer, "_remat_mode", None))
             yield
 
-    def note_read(self, variable: keras.Variable) -> None:
-        """Notes a read of a variable; one outside its own layer's rule is not covered."""
+    def value_of(self, variable: keras.Variable, value: tf.Tensor) -> tf.Tensor:
+        """Notes a read of a variable; returns what is to be read."""
         if id(variable) not in self._trainable:
-            return
-        owner = self._owner.get(id(variable))
-        if owner is None or not self._running or self._running[-1] is not owner:
-            where = "outside any layer" if owner is None else _describe(owner)
-            self.uncovered.setdefault(variable.path, where)
+            return value
+        key = self._responsible(id(variable))
+        if key is None:
+            self._uncovered(variable)
+        if self._replayed is not None and self._replayed[0] == key:
+            return self._replayed[1].get(id(variable), value)
+        return value
 
-    def _wrap(self, layer: keras.layers.Layer, call: Callable, rule: Rule) -> Callable:
+    def tap(self, tensor: tf.Tensor, terms: Callable[[tf.Tensor], Terms]) -> tf.Tensor:
+        """Asks for the gradient of a tensor; see ``register_rule``."""
+        self.tap_all([tensor], terms)
+        return tensor
+
+    def tap_all(self, tensors: list[tf.Tensor], terms: Callable[..., Terms]) -> None:
+        """Asks for the gradients of several tensors together."""
+        for tensor in tensors:
+            self._watch(tensor)
+        self.taps.append(Tap(tensors, terms))
+
+    @contextlib.contextmanager
+    def replaying(
+        self, frames: list[Frame], counts: dict[int, int], watched: dict[int, tf.Tensor]
+    ) -> Iterator[None]:
+        """Within the block, the innermost of ``frames`` is called again.
+
+        The weights that this call answers for read as ``watched``; calls inside it take the same
+        keys as the first time, and nothing is tapped.
+        """
+        before = self.frames, self.counts, self._replayed
+        self.frames, self.counts = list(frames), dict(counts)
+        self._replayed = frames[-1].key, watched
+        try:
+            with self.recording():
+                yield
+        finally:
+            self.frames, self.counts, self._replayed = before
+
+    def _wrap(self, layer: keras.layers.Layer, call: Callable) -> Callable:
         @functools.wraps(call)
         def wrapped(*args, **kwargs):
-            self._running.append(layer)
+            count = self.counts[id(layer)] = self.counts.get(id(layer), 0) + 1
+            key = (id(layer), count)
+            frame = Frame(key, layer, self._runs_by_rule(key, layer))
+            self.frames.append(frame)
             try:
-                return rule(layer, call, self._tap, *args, **kwargs)
+                return self._run(frame, call, args, kwargs)
             finally:
-                self._running.pop()
+                self.frames.pop()
 
         return wrapped
 
-    def _tap(self, tensor: tf.Tensor, terms: Callable[[tf.Tensor], Terms]) -> tf.Tensor:
-        self._tape.watch(tensor)
-        self.taps.append((tensor, terms))
-        return tensor
+    def _run(self, frame: Frame, call: Callable, args: tuple, kwargs: dict) -> Any:
+        if self._replayed is not None:
+            return call(*args, **kwargs)
+        if frame.by_rule:
+            if args and self._plan.widen:
+                args = (keras.tree.map_structure(self._widened, args[0]), *args[1:])
+            return rule_for(frame.layer)(frame.layer, call, self.tap, *args, **kwargs)
+        mapping: Mapping | None = self._plan.mapped.get(frame.key)
+        if mapping is not None:
+            return self._mapped(self, frame, mapping, call, args, kwargs)
+        return call(*args, **kwargs)
+
+    def _runs_by_rule(self, key: CallKey, layer: keras.layers.Layer) -> bool:
+        return key in self._plan.by_rule
+
+    def _responsible(self, variable: int) -> CallKey | None:
+        """Returns the innermost running call that answers for a read of a weight."""
+        for frame in reversed(self.frames):
+            mapping = self._plan.mapped.get(frame.key)
+            if frame.by_rule or (mapping is not None and variable in mapping.weights):
+                return frame.key
+        return None
+
+    def _uncovered(self, variable: keras.Variable) -> None:
+        raise AssertionError(
+            f"The weight {variable.path} was read where it was not when the model was surveyed: "
+            "the model's call must do the same on every trace."
+        )
+
+    def _widened(self, leaf: Any) -> Any:
+        """Repeats what is the same for all examples, such as position ids of shape [1, T]."""
+        rows = self.batch.mask.shape[0]
+        if not tf.is_tensor(leaf) or leaf.shape.rank in (None, 0) or leaf.shape[0] != 1:
+            return leaf
+        return leaf if rows == 1 else tf.broadcast_to(leaf, [rows, *leaf.shape[1:]])
 
 
 class RecordingScope(keras.StatelessScope):
     """Stateless scope that reports every read of a variable to a recorder."""
 
-    def __init__(self, state_mapping: Sequence, recorder: Recorder):
-        super().__init__(state_mapping=state_mapping)
+    def __init__(self, recorder: Recorder, state_mapping: list, **options: Any):
+        super().__init__(state_mapping=state_mapping, **options)
         self._recorder = recorder
 
     def get_current_value(self, variable):
-        self._recorder.note_read(variable)
-        return super().get_current_value(variable)
-
-
-def own_weights(layer: keras.layers.Layer) -> list[keras.Variable]:
-    """Returns the trainable weights that the layer itself created, not those of sublayers."""
-    return list(layer._trainable_variables) if layer.trainable else []
-
-
-def trainable_leaves(model: keras.Model) -> list[keras.layers.Layer]:
-    """Returns the layers that own trainable weights, each once."""
-    seen: dict[int, keras.layers.Layer] = {}
-    for layer in model._flatten_layers(include_self=True, recursive=True):
-        if own_weights(layer):
-            seen.setdefault(id(layer), layer)
-    return list(seen.values())
-
-
-def _describe(layer: keras.layers.Layer) -> str:
-    return f"{type(layer).__name__} {layer.name!r}"
+        return self._recorder.value_of(variable, super().get_current_value(variable))

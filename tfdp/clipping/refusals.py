@@ -1,10 +1,16 @@
-"""Layers through which one example reaches another's loss."""
+"""What would let one example reach another's loss, or a weight, past the clipping."""
 
 from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
 
 import keras
 
 from tfdp.clipping.errors import UnsupportedLayerError
+
+if TYPE_CHECKING:
+    from tfdp.clipping.forward import Forward
 
 
 def refuse_mixing_layers(model: keras.Model) -> None:
@@ -36,3 +42,31 @@ def refuse_mixing_layers(model: keras.Model) -> None:
                 f"{described} has an activity regularizer, a loss over the whole batch that "
                 "cannot be clipped by example. Remove it, or add the penalty to the loss."
             )
+
+
+def refuse_added_losses(losses: list) -> None:
+    """Raises if layers added losses with ``add_loss`` while the model was called.
+
+    Raises:
+      UnsupportedLayerError: They are not told apart by example.
+    """
+    if losses:
+        raise UnsupportedLayerError(
+            f"Layers of the model added {len(losses)} losses with add_loss(), which cannot be "
+            "clipped by example. Return what they need as an output of the model, and give "
+            "compile() a loss for it."
+        )
+
+
+def warn_of_dropped_updates(forward: Forward, before: dict, after: dict) -> None:
+    """Warns if layers assigned to variables that are not trained, such as running moments.
+
+    The new values would depend on private records without noise, so they are thrown away.
+    """
+    dropped = [v.path for v in forward.state if before[id(v)] is not after.get(id(v))]
+    if dropped:
+        warnings.warn(
+            f"The model updates {', '.join(dropped)} while it trains. These updates would hold "
+            "private data without noise; they are dropped.",
+            stacklevel=2,
+        )

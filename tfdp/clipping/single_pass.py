@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfdp.clipping.forward import Batch, Forward
+from tfdp.clipping.mapped import mapped_call
+from tfdp.clipping.plan import Plan
 from tfdp.clipping.recording import Recorder, RecordingScope
 from tfdp.clipping.terms import Term, merge
 
@@ -31,28 +33,40 @@ class PerExample(NamedTuple):
 
 
 def single_pass(
-    forward: Forward, weights: list, state: list, batch: Batch
-) -> tuple[PerExample, dict[str, str]]:
-    """Returns per-example gradients, and the weights that no rule covers (path -> layer).
+    forward: Forward, weights: list, state: list, batch: Batch, plan: Plan, compiled: bool
+) -> PerExample:
+    """Returns per-example gradients from one forward and one backward pass.
 
-    The result is right only where the second value is empty.
+    Args:
+      forward: The model and its loss.
+      weights: Values of ``forward.trainable``.
+      state: Values of ``forward.state``.
+      batch: Rows of static shape.
+      plan: The way of every call; see ``survey``.
+      compiled: Whether XLA compiles the call.
     """
     with tf.GradientTape(watch_accessed_variables=False) as tape:
-        recorder = Recorder(forward.model, tape)
-        scope = RecordingScope(forward.mapping(weights, state, batch.seed), recorder)
+        mapped = mapped_call(weights, state, compiled)
+        recorder = Recorder(forward, plan, batch, tape.watch, mapped)
+        scope = RecordingScope(recorder, forward.mapping(weights, state, batch.seed))
         with scope, recorder.recording():
             losses, outputs = forward.losses(batch.x, batch.y, batch.sample_weight)
         losses = tf.where(batch.mask, losses, 0)
         # Examples do not mix, so the gradient of the sum holds each example's own, row by row.
         total = tf.reduce_sum(losses)
-    gradients = tape.gradient(total, [tensor for tensor, _ in recorder.taps])
+    gradients = iter(tape.gradient(total, [t for tap in recorder.taps for t in tap.tensors]))
 
     found: dict[int, list[Term]] = {id(v): [] for v in forward.trainable}
-    for (_, terms), gradient in zip(recorder.taps, gradients, strict=True):
-        if gradient is None:  # an output that the loss does not use
+    for tap in recorder.taps:
+        own = [next(gradients) for _ in tap.tensors]
+        if all(gradient is None for gradient in own):  # outputs that the loss does not use
             continue
-        for variable, term in terms(tf.convert_to_tensor(gradient)):
+        own = [
+            tf.zeros(tensor.shape, tensor.dtype) if gradient is None else gradient
+            for tensor, gradient in zip(tap.tensors, own, strict=True)
+        ]
+        for variable, term in tap.terms(*map(tf.convert_to_tensor, own)):
             if id(variable) in found:
                 found[id(variable)].append(term)
     merged = [merge(found[id(v)]) if found[id(v)] else None for v in forward.trainable]
-    return PerExample(merged, losses, outputs), recorder.uncovered
+    return PerExample(merged, losses, outputs)

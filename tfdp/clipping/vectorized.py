@@ -6,13 +6,11 @@ fallback for models with layers that have no rule.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import keras
 import tensorflow as tf
 
 from tfdp.clipping.forward import Batch, Forward
+from tfdp.clipping.rows import map_rows
 from tfdp.clipping.single_pass import PerExample
 from tfdp.clipping.terms import ExplicitTerm
 
@@ -51,20 +49,6 @@ def vectorized(
     losses, outputs, gradients = map_rows(one_example, [rows, *leaves], compiled)
     terms = [ExplicitTerm(_static(gradient, batch)) for gradient in gradients]
     return PerExample(list(terms), tf.where(batch.mask, losses, 0), outputs)
-
-
-def map_rows(function: Callable, rows: list[tf.Tensor], compiled: bool) -> Any:
-    """Applies a function to every row: side by side under XLA, one after the other without it.
-
-    Mapped side by side, products turn into ``tf.matmul`` of ``[B, 1, T, p]`` with ``[p, q]``. On
-    some CPUs TensorFlow's own kernel for such broadcast products (oneDNN, TensorFlow 2.21)
-    returns garbage; XLA's is right.
-    """
-    if compiled:
-        return tf.vectorized_map(function, rows)
-    one = tf.nest.map_structure(lambda row: row[0], rows)
-    specs = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), function(one))
-    return tf.map_fn(function, rows, fn_output_signature=specs)
 
 
 def _static(gradient: tf.Tensor, batch: Batch) -> tf.Tensor:

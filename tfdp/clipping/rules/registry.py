@@ -51,7 +51,7 @@ def register_rule(layer_class: type[keras.layers.Layer]) -> Callable[[Rule], Rul
 def rule_for(layer: keras.layers.Layer) -> Rule | None:
     """Returns the rule of the layer, or None where its ``call`` is not one with a rule."""
     for base in type(layer).__mro__:
-        if base in _RULES and type(layer).call is base.call:
+        if base in _RULES and type(layer).call is base.call:  # type: ignore[attr-defined]
             return _RULES[base]
     return None
 

@@ -1,0 +1,215 @@
+"""Finds out how the per-example gradients of a model's weights can be had.
+
+The model is traced twice with different numbers of rows. A tensor leads with the batch axis if its
+first axis has the number of rows both times; that its size happens to be the batch size proves
+nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfdp.clipping.forward import Batch, Forward
+from tfdp.clipping.plan import CallKey, Mapping, Plan
+from tfdp.clipping.recording import Frame, Recorder, RecordingScope
+from tfdp.clipping.refusals import refuse_added_losses, warn_of_dropped_updates
+from tfdp.clipping.rules import rule_for
+
+_ROWS = (2, 3)
+
+Shape = tuple[int | None, ...]
+
+
+@dataclasses.dataclass
+class Call:
+    """What was seen of one call of a layer.
+
+    ``arguments``, ``outputs`` and ``taps`` hold one shape a tensor, None for a tensor that a
+    gradient cannot reach from outside, such as one in the body of a loop.
+    """
+
+    frame: Frame
+    outside: bool
+    random: bool = False
+    arguments: list[Shape] = dataclasses.field(default_factory=list)
+    outputs: list[Shape] = dataclasses.field(default_factory=list)
+    taps: list[Shape | None] = dataclasses.field(default_factory=list)
+    read: set[int] = dataclasses.field(default_factory=set)
+    yielded: set[int] = dataclasses.field(default_factory=set)
+
+
+def survey(forward: Forward, batch: Batch) -> Plan:
+    """Returns the way of every call; ``batch`` gives structure, shapes and dtypes."""
+    try:
+        return _survey(forward, batch, widen=True)
+    except (ValueError, tf.errors.InvalidArgumentError):
+        # Repeating an input for every example may not suit what the model does with the output.
+        return _survey(forward, batch, widen=False)
+
+
+def _survey(forward: Forward, batch: Batch, widen: bool) -> Plan:
+    fewer, more = (_Surveyor.run(forward, batch, rows, widen) for rows in _ROWS)
+    if list(fewer.calls) != list(more.calls):
+        return Plan(whole="its calls depend on the number of rows")
+    pairs = {key: (fewer.calls[key], more.calls[key]) for key in fewer.calls}
+    by_rule = frozenset(key for key, (a, b) in pairs.items() if _rule_holds(a, b))
+    claims: dict[CallKey, set[int]] = {}
+    for variable, stack in fewer.reads:
+        if any(key in by_rule for key in stack):
+            continue
+        key = next((k for k in reversed(stack) if _can_be_mapped(*pairs[k])), None)
+        if key is None:
+            return Plan(whole=f"{fewer.paths[variable]} is read where examples are not apart")
+        claims.setdefault(key, set()).add(variable)
+    inside = _hand_over_to_random_calls(claims, fewer)
+    mapped = {
+        key: Mapping(
+            weights=frozenset(weights),
+            batched=tuple(map(_leads, pairs[key][0].arguments, pairs[key][1].arguments)),
+            random=pairs[key][0].random,
+            loops=any(
+                key in stack and not fewer.calls[stack[-1]].outside for _, stack in fewer.reads
+            ),
+            notice=_notice(pairs[key][0].frame.layer, (fewer.paths[w] for w in weights)),
+        )
+        for key, weights in claims.items()
+    }
+    return Plan(by_rule - inside, mapped, widen)
+
+
+def _rule_holds(a: Call, b: Call) -> bool:
+    """Whether the rule tapped tensors that lead with the batch, and covered what was read."""
+    tapped = all(
+        s is not None and t is not None and _leads(s, t)
+        for s, t in zip(a.taps, b.taps, strict=True)
+    )
+    return a.frame.by_rule and bool(a.taps) and tapped and a.read <= a.yielded
+
+
+def _can_be_mapped(a: Call, b: Call) -> bool:
+    arguments = zip(a.arguments, b.arguments, strict=True)
+    outputs = list(zip(a.outputs, b.outputs, strict=True))
+    return (
+        a.outside
+        and all(_leads(s, t) or s == t for s, t in arguments)
+        and any(_leads(s, t) for s, t in zip(a.arguments, b.arguments, strict=True))
+        and bool(outputs)
+        and all(_leads(s, t) for s, t in outputs)
+    )
+
+
+def _leads(a: Shape, b: Shape) -> bool:
+    return bool(a) and bool(b) and (a[0], b[0]) == _ROWS and a[1:] == b[1:]
+
+
+def _hand_over_to_random_calls(claims: dict[CallKey, set[int]], seen: _Surveyor) -> set[CallKey]:
+    """Hands all weights read inside a mapped call that draws random numbers to that call.
+
+    Its forward pass too is mapped, so that every example draws the same numbers both times; what
+    runs inside of it can then not be tapped.
+
+    Returns:
+      The keys of the calls inside.
+    """
+    inside: set[CallKey] = set()
+    random = {key for key in claims if seen.calls[key].random}
+    for variable, stack in seen.reads:
+        outer = next((key for key in stack if key in random), None)
+        if outer is not None:
+            claims[outer].add(variable)
+            inside |= set(stack[stack.index(outer) + 1 :])
+    for key in inside:
+        claims.pop(key, None)
+    return inside
+
+
+def _notice(layer: keras.layers.Layer, paths: Iterable[str]) -> str:
+    return f"{type(layer).__name__} {layer.name!r} ({', '.join(sorted(paths))})"
+
+
+class _Surveyor(Recorder):
+    """Tries every rule, and keeps what calls and reads look like."""
+
+    def __init__(self, forward: Forward, batch: Batch, widen: bool):
+        super().__init__(forward, Plan(widen=widen), batch, lambda tensor: None, None)
+        self.calls: dict[CallKey, Call] = {}
+        self.reads: list[tuple[int, list[CallKey]]] = []
+        self.paths = {id(v): v.path for v in forward.trainable}
+        self._graph = None
+
+    @classmethod
+    def run(cls, forward: Forward, batch: Batch, rows: int, widen: bool) -> _Surveyor:
+        """Traces the model on a number of rows, in a graph that is thrown away."""
+
+        def spec(leaf):
+            return None if leaf is None else tf.TensorSpec([rows, *leaf.shape[1:]], leaf.dtype)
+
+        def trace(weights, state, x, y, sample_weight, mask, seed):
+            batch = Batch(x, y, sample_weight, mask, seed)
+            surveyor = cls(forward, batch, widen)
+            surveyor._graph = tf.compat.v1.get_default_graph()
+            mapping = forward.mapping(weights, state, seed)
+            scope = RecordingScope(surveyor, mapping, collect_losses=True)
+            before = dict(scope.state_mapping)
+            with scope, surveyor.recording():
+                forward.outputs(x)
+            refuse_added_losses(scope.losses)
+            warn_of_dropped_updates(forward, before, scope.state_mapping)
+            surveyors.append(surveyor)
+
+        surveyors: list[_Surveyor] = []
+        values = [
+            [tf.TensorSpec(v.shape, v.dtype) for v in variables]
+            for variables in (forward.trainable, forward.state)
+        ]
+        fields = keras.tree.map_structure(spec, (batch.x, batch.y, batch.sample_weight))
+        seed = tf.TensorSpec([2], tf.int32)
+        tf.function(trace, autograph=False).get_concrete_function(
+            *values, *fields, tf.TensorSpec([rows], tf.bool), seed
+        )
+        return surveyors[0]
+
+    def tap(self, tensor, terms):
+        call = self.calls[self.frames[-1].key]
+        reachable = tf.compat.v1.get_default_graph() is self._graph
+        call.taps.append(tuple(tensor.shape) if reachable else None)
+        if reachable and tensor.shape.rank and tensor.shape[0] == self.batch.mask.shape[0]:
+            yielded = terms(tf.zeros(tensor.shape, tensor.dtype))
+            call.yielded |= {id(variable) for variable, _ in yielded}
+        return tensor
+
+    def _runs_by_rule(self, key, layer):
+        return rule_for(layer) is not None
+
+    def _run(self, frame, call, args, kwargs):
+        outside = tf.compat.v1.get_default_graph() is self._graph
+        seen = self.calls[frame.key] = Call(frame, outside)
+        seen.arguments = [tuple(leaf.shape) for leaf in tensors_of((args, kwargs))]
+        seeds = self._seeds()
+        outputs = super()._run(frame, call, args, kwargs)
+        seen.random = self._seeds() != seeds
+        seen.outputs = [tuple(leaf.shape) for leaf in tensors_of(outputs) if leaf.dtype.is_floating]
+        return outputs
+
+    def _seeds(self) -> list[int]:
+        """Identifies the states of the random generators, which a draw replaces."""
+        scope = keras.src.backend.get_stateless_scope()
+        return [id(scope.state_mapping[id(v)]) for v in self.forward.seeds]
+
+    def value_of(self, variable, value):
+        if id(variable) in self._trainable:
+            stack = [frame.key for frame in self.frames]
+            self.reads.append((id(variable), stack))
+            if stack:
+                self.calls[stack[-1]].read.add(id(variable))
+        return value
+
+
+def tensors_of(nested: Any) -> list[tf.Tensor]:
+    """Returns the tensors of a nested structure, in order."""
+    return [leaf for leaf in keras.tree.flatten(nested) if tf.is_tensor(leaf)]
