@@ -138,6 +138,13 @@ def test_mixed_bfloat16_follows_float32():
     assert np.abs(logits - model(inputs)).max() > 0
 
 
+def test_attention_weights_are_taken_in_float32_under_bfloat16(monkeypatch):
+    seen, softmax = set(), keras.ops.softmax
+    monkeypatch.setattr(keras.ops, "softmax", lambda x, axis: seen.add(x.dtype) or softmax(x, axis))
+    tiny_model("mixed_bfloat16")(tiny_inputs(1))
+    assert seen == {tf.float32}
+
+
 def test_part_of_a_functional_model(model):
     size = model.config.image_size
     inputs = {

@@ -57,7 +57,8 @@ def test_longer_padding_changes_nothing(model, images):
     )
 
 
-def test_inside_a_graph_of_unknown_sizes_and_under_xla(model, images):
+def test_inside_a_graph_of_unknown_sizes_and_under_xla(images):
+    model = tiny_model(decoder_depth=1)
     expected = model.score_captions(images, CAPTIONS)
     graph = tf.function(
         model.score_captions,

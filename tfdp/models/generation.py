@@ -97,7 +97,7 @@ def _search(
         last = ops.slice(ids, (0, index - 1), (ops.shape(ids)[0], 1))
         logits, cache = decoder.extend(last, memory, cache, index - 1)
         ended = ops.any(ids[:, len(start) :] == end_id, axis=-1, keepdims=True)
-        # A caption that has ended goes on as padding, for nothing: its score stays as it is.
+        # A caption that has ended goes on as padding with probability 1: its score stays.
         is_pad = ops.arange(model.config.vocab_size) == PAD_ID
         return ops.where(ended, ops.where(is_pad, 0.0, _NEVER), logits[:, 0]), None, cache
 
