@@ -71,8 +71,9 @@ def get_config(arg: str = "base") -> ml_collections.ConfigDict:
     config.data = {
         "dataset": "image_text",
         "path": "",
-        "vocabulary": "",
+        "vocabulary": "",  # the path of BERT's uncased list; empty means the packaged one
         "normalization": "imagenet",
+        "augment": True,
         "crop_scale": (0.2, 1.0),
         "flip": True,
     }
