@@ -1,0 +1,1 @@
+"""Making the data sets of icons and the vocabulary from public npm packages."""

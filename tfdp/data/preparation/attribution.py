@@ -1,0 +1,49 @@
+"""Naming the people whose pictures a data set holds."""
+
+from pathlib import Path
+from typing import Any
+
+_LICENSE_NAMES = {
+    "Apache-2.0": "Apache License 2.0, https://www.apache.org/licenses/LICENSE-2.0",
+    "BSD-3-Clause": "BSD 3-Clause License, https://opensource.org/license/bsd-3-clause",
+    "CC-BY-3.0": "Creative Commons Attribution 3.0, https://creativecommons.org/licenses/by/3.0/",
+    "CC-BY-4.0": "Creative Commons Attribution 4.0, https://creativecommons.org/licenses/by/4.0/",
+    "CC0-1.0": "CC0 1.0 Universal, https://creativecommons.org/publicdomain/zero/1.0/",
+    "ISC": "ISC License, https://opensource.org/license/isc-license-txt",
+    "MIT": "MIT License, https://opensource.org/license/mit",
+    "OFL-1.1": "SIL Open Font License 1.1, https://openfontlicense.org/",
+    "Unlicense": "The Unlicense, https://unlicense.org/",
+}
+
+
+def write_attribution(path: Path, manifest: dict[str, Any]) -> None:
+    """Writes who made the pictures, under which licences, and what was changed."""
+    size = manifest["image_size"]
+    licenses = sorted({source["license"] for source in manifest["sources"]})
+    lines = [
+        f"# The pictures of the data set {manifest['name']!r}",
+        "",
+        "The pictures come from the icon sets below, as packed in the npm package "
+        f"`{manifest['package']['name']}` {manifest['package']['version']}. They were changed: "
+        f"drawn as {size} x {size} pixels on white, blank and duplicate pictures left out, and "
+        "captioned with their cleaned names. Each set is the work of its authors, who do not "
+        "endorse this data set.",
+        "",
+        "| set | name | author | licence | pictures |",
+        "|---|---|---|---|---|",
+        *(_row(source) for source in manifest["sources"]),
+        "",
+        "Licences:",
+        "",
+        *(f"- {name}: {_LICENSE_NAMES[name]}" for name in licenses),
+    ]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _row(source: dict[str, Any]) -> str:
+    author = f"[{source['author']}]({source['url']})" if source["url"] else source["author"]
+    license_ = source["license"]
+    if source["license_url"]:
+        license_ = f"[{license_}]({source['license_url']})"
+    cells = (source["set"], source["name"], author, license_, source["num_examples"])
+    return "| " + " | ".join(str(cell).replace("|", "/") for cell in cells) + " |"

@@ -1,0 +1,218 @@
+"""Making a data set of icons, from the npm package to ArrayRecord files."""
+
+import hashlib
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from tfdp.data.preparation.attribution import write_attribution
+from tfdp.data.preparation.catalog import IconPackage
+from tfdp.data.preparation.concepts import LABELS, is_held_out
+from tfdp.data.preparation.duplicates import equal_pictures, similar_pictures, thumbnail
+from tfdp.data.preparation.errors import PreparationError
+from tfdp.data.preparation.plan import Plan, make_plan
+from tfdp.data.preparation.recipes import Recipe
+from tfdp.data.preparation.render import decode
+from tfdp.data.preparation.stage import Drawn, Stage
+from tfdp.data.records import MANIFEST, Pair, encode_pair, write_records
+
+_SPLITS = ("train", "test")
+_STAGE = "unfinished"
+_LISTED_FAILURES = 50
+
+
+def prepare_icons(
+    package: IconPackage,
+    recipe: Recipe,
+    output: Path,
+    limit: int | None = None,
+    processes: int = 2,
+) -> dict[str, Any]:
+    """Renders, removes duplicates, splits by concept and writes; continues what was interrupted.
+
+    Whether or not it was interrupted, the files are the same.
+
+    Args:
+      package: The icons.
+      recipe: Which of them, and how.
+      output: Folder of the result: shards, `manifest.json`, `ATTRIBUTION.md`.
+      limit: At most this many pictures before duplicates are removed, for a trial.
+      processes: Processes that render.
+
+    Returns:
+      The manifest.
+
+    Raises:
+      PreparationError: If the folder holds something else, or the disk is too small.
+    """
+    plan = make_plan(package, recipe, limit)
+    if not plan.items:
+        raise PreparationError("no picture is left to render: the package holds none that fit.")
+    finished = _finished(output, plan)
+    if finished:
+        return finished
+    _check_disk(output, plan)
+    stage_folder = output / _STAGE
+    _claim(stage_folder, plan)
+    stage = Stage(stage_folder, plan)
+    stage.render_missing(package, processes)
+    manifest = _assemble(package, plan, stage, output)
+    shutil.rmtree(stage_folder)
+    return manifest
+
+
+def _finished(output: Path, plan: Plan) -> dict[str, Any] | None:
+    """The manifest of the same data set, if it is already there."""
+    path = output / MANIFEST
+    if not path.exists():
+        return None
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    if manifest.get("fingerprint") != plan.fingerprint:
+        raise PreparationError(
+            f"{output} already holds the data set {manifest.get('name')!r} made with other "
+            "settings or from another version; choose another --output or remove it."
+        )
+    return manifest
+
+
+def _check_disk(output: Path, plan: Plan) -> None:
+    """Refuses to start what cannot end: pictures lie twice on the disk for a moment."""
+    each = 400 + plan.recipe.image_size**2 * 0.3
+    needed = int(2.2 * each * len(plan.items)) + 50_000_000
+    existing = next(folder for folder in (output, *output.absolute().parents) if folder.exists())
+    free = shutil.disk_usage(existing).free
+    if free < needed:
+        raise PreparationError(
+            f"{output} needs about {needed / 1e9:.1f} GB of free disk, there are "
+            f"{free / 1e9:.1f} GB: free some space or choose another --output."
+        )
+
+
+def _claim(stage_folder: Path, plan: Plan) -> None:
+    """Marks the unfinished pictures as those of this plan, or refuses those of another."""
+    stage_folder.mkdir(parents=True, exist_ok=True)
+    mark = stage_folder / "fingerprint"
+    if mark.exists() and mark.read_text() != plan.fingerprint:
+        raise PreparationError(
+            f"{stage_folder} holds an unfinished preparation with other settings: finish it with "
+            f"the same flags, or remove {stage_folder}."
+        )
+    mark.write_text(plan.fingerprint)
+
+
+def _assemble(package: IconPackage, plan: Plan, stage: Stage, output: Path) -> dict[str, Any]:
+    """Writes the final files from the rendered pictures."""
+    recipe = plan.recipe
+    results = list(stage.drawn())
+    failed = [result for result in results if result.failure]
+    drawn = [result for result in results if not result.failure]
+    kept = _without_duplicates(drawn, stage, recipe.near_duplicates)
+    kept.sort(key=lambda result: result.item.rank)  # shuffled: any part of a file is a fair sample
+    splits = {}
+    for split in _SPLITS:
+        members = [
+            result
+            for result in kept
+            if is_held_out(result.item.concept, recipe.held_out) == (split == "test")
+        ]
+        splits[split] = _write_split(split, members, stage, recipe, output)
+    manifest = {
+        "name": recipe.name,
+        "image_size": recipe.image_size,
+        "labels": list(LABELS),
+        "splits": splits,
+        "sources": _sources(package, kept),
+        "left_out": plan.left_out | _losses(failed, len(drawn) - len(kept)),
+        "broken_pictures": [
+            {"source": result.item.source, "reason": result.failure}
+            for result in failed
+            if result.failure != "blank"
+        ][:_LISTED_FAILURES],
+        "package": {"name": "@iconify/json", "version": plan.version},
+        "fingerprint": plan.fingerprint,
+    }
+    write_attribution(output / "ATTRIBUTION.md", manifest)
+    unfinished = output / f".{MANIFEST}.unfinished"
+    unfinished.write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    os.replace(unfinished, output / MANIFEST)
+    return manifest
+
+
+def _without_duplicates(drawn: list[Drawn], stage: Stage, near: bool) -> list[Drawn]:
+    """Drops pictures equal to an earlier one, or that look like one."""
+    marks = equal_pictures([result.pixels for result in drawn])
+    unique = [result for result, mark in zip(drawn, marks, strict=True) if not mark]
+    if not near:
+        return unique
+    images = stage.images(result.place for result in unique)
+    thumbnails = np.stack([thumbnail(decode(image)) for image in images])
+    marks = similar_pictures(thumbnails, [result.item.concept for result in unique])
+    return [result for result, mark in zip(unique, marks, strict=True) if not mark]
+
+
+def _write_split(
+    split: str, members: Sequence[Drawn], stage: Stage, recipe: Recipe, output: Path
+) -> dict[str, Any]:
+    """Writes the shards of one split; returns its entry in the manifest."""
+    shards = -(-len(members) // recipe.shard_size)
+    files = []
+    for shard in tqdm(range(shards), unit="file", desc=f"writing {split}"):
+        part = members[shard * recipe.shard_size : (shard + 1) * recipe.shard_size]
+        path = output / f"{split}-{shard:05d}-of-{shards:05d}.array_record"
+        count = write_records(path, _records(part, stage), recipe.group_size)
+        content = path.read_bytes()
+        files.append(
+            {
+                "file": path.name,
+                "num_examples": count,
+                "bytes": len(content),
+                "sha256": hashlib.sha256(content).hexdigest(),
+            }
+        )
+    labels = Counter(result.item.label for result in members)
+    return {
+        "num_examples": len(members),
+        "concepts": len({result.item.concept for result in members}),
+        "examples_per_label": [labels[label] for label in range(len(LABELS))],
+        "files": files,
+    }
+
+
+def _records(members: Sequence[Drawn], stage: Stage) -> Iterator[bytes]:
+    images = stage.images(member.place for member in members)
+    for member, image in zip(members, images, strict=True):
+        item = member.item
+        yield encode_pair(Pair(image, item.caption, item.label, item.concept, item.source))
+
+
+def _sources(package: IconPackage, kept: Sequence[Drawn]) -> list[dict[str, Any]]:
+    """Who made the pictures, under which licences."""
+    counts = Counter(result.item.prefix for result in kept)
+    sources = []
+    for prefix, count in sorted(counts.items()):
+        info = package.collections[prefix]
+        sources.append(
+            {
+                "set": prefix,
+                "name": info["name"],
+                "author": info["author"]["name"],
+                "url": info["author"].get("url", ""),
+                "license": info["license"]["spdx"],
+                "license_url": info["license"].get("url", ""),
+                "num_examples": count,
+            }
+        )
+    return sources
+
+
+def _losses(failed: Sequence[Drawn], duplicates: int) -> dict[str, int]:
+    blank = sum(result.failure == "blank" for result in failed)
+    losses = {"blank": blank, "broken": len(failed) - blank, "duplicate": duplicates}
+    return {reason: count for reason, count in losses.items() if count}
