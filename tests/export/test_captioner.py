@@ -23,20 +23,22 @@ import numpy as np
 import tensorflow as tf
 
 before = set(sys.modules)
-bundle, pictures, answers = sys.argv[1:]
-loaded = tf.saved_model.load(bundle)
-with np.load(pictures, allow_pickle=True) as file:
+folder, *bundles = sys.argv[1:]
+with np.load(f"{folder}/pictures.npz", allow_pickle=True) as file:
     batches = {name: tf.constant(file[name].tolist(), tf.string) for name in file}
-found = {"signatures": sorted(loaded.signatures)}
-for name, batch in batches.items():
-    for signature, function in loaded.signatures.items():
-        found[f"{name}/{signature}"] = {
-            key: [v.decode() if isinstance(v, bytes) else v for v in value.numpy().tolist()]
-            for key, value in function(image_bytes=batch).items()
-        }
+found = {"signatures": {}}
+for bundle in bundles:
+    loaded = tf.saved_model.load(f"{folder}/{bundle}")
+    found["signatures"][bundle] = sorted(loaded.signatures)
+    for name, batch in batches.items():
+        for signature, function in loaded.signatures.items():
+            found[f"{bundle}/{name}/{signature}"] = {
+                key: [v.decode() if isinstance(v, bytes) else v for v in value.numpy().tolist()]
+                for key, value in function(image_bytes=batch).items()
+            }
 found["imported"] = sorted({name.split(".")[0] for name in sys.modules.keys() - before})
 found["tfdp"] = "tfdp" in sys.modules
-json.dump(found, open(answers, "w"))
+json.dump(found, open(f"{folder}/answers.json", "w"))
 """
 
 
@@ -94,14 +96,10 @@ def served(trained, tmp_path_factory):
 
 @pytest.fixture
 def answers(served, run_in_subprocess):
-    def ask(bundle):
-        path = served.folder / f"{bundle}.json"
-        if not path.exists():
-            arguments = [served.folder / bundle, served.folder / "pictures.npz", path]
-            run_in_subprocess(SERVE, *map(str, arguments))
-        return json.loads(path.read_text())
-
-    return ask
+    path = served.folder / "answers.json"
+    if not path.exists():
+        run_in_subprocess(SERVE, str(served.folder), "greedy", "beam")
+    return json.loads(path.read_text())
 
 
 def expected(trained, files, **search):
@@ -114,43 +112,42 @@ def expected(trained, files, **search):
 
 
 def test_i4_a_bare_tensorflow_process_captions_picture_bytes(trained, served, answers):
-    found = answers("greedy")
     captions, _ = expected(trained, served.files)
     assert len(set(captions)) > 3, "captions that differ, or a mix-up would pass"
-    assert not found["tfdp"]
-    assert not {"keras", "keras_nlp", "keras_hub", "tensorflow_text"} & set(found["imported"])
-    assert found["signatures"] == ["features", "serve", "serving_default"]
-    assert found["good/serve"] == {"captions": captions, "valid": [True] * len(captions)}
-    assert found["good/serving_default"] == found["good/serve"]
-    assert found["one/serve"] == {"captions": captions[:1], "valid": [True]}
+    assert not answers["tfdp"]
+    assert not {"keras", "keras_nlp", "keras_hub", "tensorflow_text"} & set(answers["imported"])
+    assert answers["signatures"]["greedy"] == ["features", "serve", "serving_default"]
+    assert answers["greedy/good/serve"] == {"captions": captions, "valid": [True] * len(captions)}
+    assert answers["greedy/good/serving_default"] == answers["greedy/good/serve"]
+    assert answers["greedy/one/serve"] == {"captions": captions[:1], "valid": [True]}
 
 
 def test_features_are_the_models_own(trained, served, answers):
-    found = answers("greedy")["good/features"]
+    found = answers["greedy/good/features"]
     np.testing.assert_allclose(found["features"], expected(trained, served.files)[1], atol=1e-5)
     assert found["valid"] == [True] * len(served.files)
 
 
 def test_a_damaged_picture_leaves_the_rest_of_its_batch_alone(trained, served, answers):
     captions, features = expected(trained, [served.files[0], served.files[4]])
-    found = answers("greedy")["damaged/serve"]
+    found = answers["greedy/damaged/serve"]
     assert found["valid"] == [True, False, False, False, True, False]
     assert found["captions"] == [captions[0], "", "", "", captions[1], ""]
-    rows = np.array(answers("greedy")["damaged/features"]["features"])
+    rows = np.array(answers["greedy/damaged/features"]["features"])
     np.testing.assert_allclose(rows[[0, 4]], features, atol=1e-5)
     np.testing.assert_array_equal(rows[[1, 2, 3, 5]], 0)
 
 
 def test_an_empty_batch_gets_an_empty_answer(answers):
-    assert answers("greedy")["none/serve"] == {"captions": [], "valid": []}
-    assert answers("greedy")["none/features"] == {"features": [], "valid": []}
+    assert answers["greedy/none/serve"] == {"captions": [], "valid": []}
+    assert answers["greedy/none/features"] == {"features": [], "valid": []}
 
 
 def test_i7_beam_search_is_exported_within_its_length(trained, served, answers):
     beam, _ = expected(trained, served.files, max_length=5, beam_width=3)
     greedy, _ = expected(trained, served.files, max_length=5)
     assert beam != greedy
-    assert answers("beam")["good/serve"]["captions"] == beam
+    assert answers["beam/good/serve"]["captions"] == beam
     # Five ids: the start and at most four pieces.
     assert max(len(caption.replace("'", " ").replace("-", " ").split()) for caption in beam) <= 4
 

@@ -70,7 +70,7 @@ def score_captions(
 ) -> CaptionLoss:
     """Averages `token_nll(x, targets) -> float32 [B, L]` over the captions of a source."""
 
-    @tf.function(reduce_retracing=True)
+    @tf.function(autograph=False, reduce_retracing=True)
     def sums(x: Any, targets: tf.Tensor) -> tuple[tf.Tensor, ...]:
         real = targets != PAD_ID
         tokens = tf.reduce_sum(tf.cast(real, tf.float32), axis=1)

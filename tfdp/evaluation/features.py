@@ -30,7 +30,7 @@ def extract_features(
         `(features, kept)`: float32 `[K, D]`, flattened to one row a record, and int64 `[K]`, the
         indices of the records that could be decoded.
     """
-    compiled = tf.function(function, reduce_retracing=True)
+    compiled = tf.function(function, autograph=False, reduce_retracing=True)
     rows, kept = [], []
     for (x, index), *_ in batches(NumberedRecords(source, limit), batch_size):
         values = np.asarray(compiled(x), dtype=np.float32)

@@ -39,8 +39,8 @@ def decode_each(
     """Decodes a batch of pictures; one that cannot be decoded does not take the others with it.
 
     A decoding op stops the whole graph at bytes that are no picture. `tf.data` is the one part of
-    TensorFlow that can go on after an error inside a graph, so each picture passes through a data
-    set of one element that is empty if its picture is bad.
+    TensorFlow that can go on after an error inside a graph, so the pictures pass through a data
+    set that leaves the bad ones out.
 
     Args:
         decode: bytes (string scalar) -> float32 `[size, size, 3]`.
@@ -52,13 +52,22 @@ def decode_each(
         whether it could.
     """
 
-    def decode_one(picture: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        decoded = tf.data.Dataset.from_tensors(picture).map(lambda data: (decode(data), True))
-        blank = (tf.zeros((size, size, 3)), tf.constant(False))
-        return decoded.ignore_errors().reduce(blank, lambda _, found: found)
+    count = tf.size(image_bytes, tf.int64)
+    found = (
+        tf.data.Dataset.from_tensor_slices((tf.range(count), image_bytes))
+        .map(lambda index, data: (index, decode(data)), num_parallel_calls=tf.data.AUTOTUNE)
+        .ignore_errors()
+        .batch(tf.maximum(count, 1))  # all that are left, or nothing
+        .reduce(_no_pictures(size), lambda _, batch: batch)
+    )
+    rows, pixels = found[0][:, tf.newaxis], found[1]
+    shape = tf.stack([count, size, size, 3])
+    valid = tf.scatter_nd(rows, tf.ones_like(found[0]), count[tf.newaxis]) > 0
+    return tf.ensure_shape(tf.scatter_nd(rows, pixels, shape), (None, size, size, 3)), valid
 
-    signature = (tf.TensorSpec((size, size, 3), tf.float32), tf.TensorSpec((), tf.bool))
-    return tf.map_fn(decode_one, image_bytes, fn_output_signature=signature)
+
+def _no_pictures(size: int) -> tuple[tf.Tensor, tf.Tensor]:
+    return tf.zeros([0], tf.int64), tf.zeros([0, size, size, 3])
 
 
 def _decode_rgb(data: tf.Tensor) -> tf.Tensor:
