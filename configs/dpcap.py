@@ -77,6 +77,7 @@ def get_config(arg: str = "base") -> ml_collections.ConfigDict:
         "crop_scale": (0.2, 1.0),
         "flip": True,
     }
+    config.initialization = {"head_bias": "zeros"}
     config.training = {
         "microbatch_size": 128,
         "seed": config_dict.placeholder(int),
@@ -89,5 +90,6 @@ def get_config(arg: str = "base") -> ml_collections.ConfigDict:
         "examples": 4096,
         "probe_examples": 16_384,
         "shots": (1, 2, 5, 10),
+        "draws": 5,
     }
     return config.lock()

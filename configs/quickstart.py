@@ -1,18 +1,20 @@
 """The main job: a private captioner on the packaged icons, in a few minutes on two cores."""
 
 import ml_collections
+from ml_collections import config_dict
 
 
 def get_config() -> ml_collections.ConfigDict:
     """Returns the settings; any of them can be changed with ``--config.a.b=value``."""
     config = ml_collections.ConfigDict()
     config.privacy = {
-        "num_examples": 13_753,  # training pairs of the packaged icons, a public number
+        "num_examples": 13_575,  # training pairs of the packaged icons, a public number
         "batch_size": 2048,
         "steps": 120,
         "clip_norm": 1.0,
         "epsilon": 8.0,
         "delta": 1e-5,
+        "noise_multiplier": config_dict.placeholder(float),
     }
     config.model = {
         "image_size": 32,
@@ -34,18 +36,28 @@ def get_config() -> ml_collections.ConfigDict:
         "warmup_steps": 10,
         "decay_steps": 120,
     }
-    config.data = {"dataset": "packaged_icons", "path": ""}
+    config.data = {
+        "dataset": "packaged_icons",
+        "path": "",
+        "vocabulary": "",  # the packaged one
+        "normalization": "half",
+        "augment": False,
+        "crop_scale": (0.6, 1.0),
+        "flip": False,
+    }
+    config.initialization = {"head_bias": "public_words"}  # or "zeros"
     config.training = {
         "microbatch_size": 256,
-        "seed": None,
+        "seed": config_dict.placeholder(int),
         "log_every": 4,
         "checkpoint_seconds": 30.0,
     }
     config.evaluation = {
         "batch_size": 256,
         "every": 5,
-        "examples": 512,
+        "examples": 1716,
         "probe_examples": 4096,
         "shots": (1, 5, 10),
+        "draws": 5,
     }
     return config.lock()

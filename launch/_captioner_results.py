@@ -78,7 +78,12 @@ def _probe(view: Any, config: ml_collections.ConfigDict, data: Data) -> dict[str
     test, test_labels = _labelled(view, data.test, config)
     known = np.isin(test_labels, np.unique(train_labels))
     probes = few_shot_probe(
-        train, train_labels, test[known], test_labels[known], shots=tuple(config.evaluation.shots)
+        train,
+        train_labels,
+        test[known],
+        test_labels[known],
+        shots=tuple(config.evaluation.shots),
+        draws=config.evaluation.draws,
     )
     return {f"{shot}_shot": probe.to_dict() for shot, probe in probes.items()}
 

@@ -6,9 +6,18 @@ import dataclasses
 
 import keras
 import ml_collections
+import numpy as np
 
 import tfdp
-from tfdp.data import CaptionTokenizer, ImageTextSource, load_icons, load_vocabulary
+from tfdp.data import (
+    CaptionTokenizer,
+    ImageTextSource,
+    RandomResizedCrop,
+    icons_tokenizer,
+    load_icons,
+    public_captions,
+)
+from tfdp.evaluation import unigram_log_probabilities
 from tfdp.models import Captioner, CaptionerConfig
 from tfdp.privacy import Ledger
 
@@ -27,13 +36,11 @@ class Data:
     Attributes:
       train: The private records.
       test: Held-out records of other concepts.
-      test_part: The part of them that is looked at during training.
       tokenizer: Its vocabulary is public.
     """
 
     train: ImageTextSource
     test: ImageTextSource
-    test_part: ImageTextSource
     tokenizer: CaptionTokenizer
 
 
@@ -52,7 +59,27 @@ def make_model(config: ml_collections.ConfigDict, tokenizer: CaptionTokenizer) -
             "end_id": tokenizer.end_id,
         }
     )
-    return tfdp.make_private(Captioner(settings))
+    model = tfdp.make_private(Captioner(settings))
+    if config.initialization.head_bias == "public_words":
+        model.decoder.head.bias.assign(public_word_logits(config, tokenizer))
+    elif config.initialization.head_bias != "zeros":
+        raise ValueError(
+            f"config.initialization.head_bias={config.initialization.head_bias!r}: expected "
+            "public_words or zeros."
+        )
+    return model
+
+
+def public_word_logits(
+    config: ml_collections.ConfigDict, tokenizer: CaptionTokenizer
+) -> np.ndarray:
+    """Returns the log-frequency of every token in public captions, ``[V]``.
+
+    A captioner that starts from them has no privacy to spend on learning which words are common.
+    """
+    targets = tokenizer(public_captions(), config.model.max_length)[:, 1:]
+    logits = unigram_log_probabilities([targets], tokenizer.vocabulary_size)
+    return np.where(np.isfinite(logits), logits, logits[np.isfinite(logits)].min())
 
 
 def compile_model(
@@ -88,3 +115,48 @@ def make_optimizer(
     warmup, decay = arguments.pop("warmup_steps"), arguments.pop("decay_steps")
     rate = tfdp.optimizers.warmup_cosine(peak, warmup, decay)
     return OPTIMIZERS[name](rate, privacy=plan, **arguments)
+
+
+def load_data(config: ml_collections.ConfigDict) -> Data:
+    """Opens the training and the held-out pairs.
+
+    Raises:
+      ValueError: ``config.data.dataset`` is unknown, or its path is missing.
+      FileNotFoundError: The folder or the vocabulary does not exist.
+    """
+    settings = config.data
+    tokenizer = CaptionTokenizer(settings.vocabulary) if settings.vocabulary else icons_tokenizer()
+    crop = RandomResizedCrop(scale=tuple(settings.crop_scale), flip=settings.flip)
+    return Data(
+        train=_open(config, "train", tokenizer, crop if settings.augment else None),
+        test=_open(config, "test", tokenizer, None),
+        tokenizer=tokenizer,
+    )
+
+
+def _open(
+    config: ml_collections.ConfigDict,
+    split: str,
+    tokenizer: CaptionTokenizer,
+    augment: RandomResizedCrop | None,
+) -> ImageTextSource:
+    settings, size, length = config.data, config.model.image_size, config.model.max_length
+    if settings.dataset == "packaged_icons":
+        return load_icons(split, tokenizer, image_size=size, max_length=length, augment=augment)
+    if settings.dataset != "image_text":
+        raise ValueError(
+            f"config.data.dataset={settings.dataset!r}: expected packaged_icons or image_text."
+        )
+    if not settings.path:
+        raise ValueError(
+            "config.data.path is empty: name the folder that launch.prepare_data made."
+        )
+    return ImageTextSource(
+        settings.path,
+        tokenizer,
+        size,
+        length,
+        split=split,
+        augment=augment,
+        normalization=settings.normalization,
+    )

@@ -7,12 +7,11 @@ The same command again goes on where the run stopped, or says that it is finishe
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+import math
 
 import keras
 import ml_collections
-from absl import app, flags, logging
+from absl import flags, logging
 from ml_collections import config_flags
 
 import tfdp
@@ -72,7 +71,11 @@ def train(
         data.train,
         steps_per_epoch=config.training.log_every,
         initial_epoch=made // config.training.log_every,
-        validation_data=data.test_part,
+        validation_data=data.test,
+        validation_batch_size=config.evaluation.batch_size,
+        validation_steps=math.ceil(
+            min(config.evaluation.examples, len(data.test)) / config.evaluation.batch_size
+        ),
         validation_freq=config.evaluation.every,
         verbose=0,
         callbacks=[

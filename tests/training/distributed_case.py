@@ -4,7 +4,6 @@ import json
 import sys
 
 import numpy as np
-import tensorflow as tf
 
 import tfdp
 from tests.training.models import classifier, compiled, flat_model, linear_sum, separable

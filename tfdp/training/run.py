@@ -95,7 +95,8 @@ def sampler_for(plan: PrivacyPlan, records: int, seed: int) -> Sampler:
         warnings.warn(
             f"The plan is for num_examples={plan.num_examples} and the data hold {records} "
             "records. The guarantee holds, but batches will be "
-            f"{records / plan.num_examples:.3g} times the expected size."
+            f"{records / plan.num_examples:.3g} times the expected size.",
+            stacklevel=2,
         )
     if plan.sampling_probability == 1:
         return FullBatchSampler(records)

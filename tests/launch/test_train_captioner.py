@@ -1,0 +1,187 @@
+"""The main job in small: first run, second run, killed run, and mistakes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+TINY = [
+    "--config=configs/quickstart.py",
+    "--config.privacy.batch_size=64",
+    "--config.privacy.steps=6",
+    "--config.model.encoder_width=16",
+    "--config.model.encoder_depth=1",
+    "--config.model.decoder_width=16",
+    "--config.model.decoder_depth=1",
+    "--config.training.microbatch_size=64",
+    "--config.training.log_every=2",
+    "--config.training.checkpoint_seconds=0",
+    "--config.optimizer.warmup_steps=1",
+    "--config.evaluation.probe_examples=400",
+    "--config.evaluation.examples=256",
+    "--config.evaluation.shots=(1,)",
+    "--config.evaluation.draws=1",
+]
+
+
+def launch(workdir: Path, *flags: str) -> subprocess.Popen:
+    command = [sys.executable, "-m", "launch.train_captioner", *TINY, f"--workdir={workdir}"]
+    return subprocess.Popen(
+        [*command, *flags],
+        cwd=ROOT,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def outcome(workdir: Path, *flags: str) -> tuple[int, str, str]:
+    process = launch(workdir, *flags)
+    out, err = process.communicate(timeout=400)
+    return process.returncode, out, err
+
+
+def updates(workdir: Path) -> int:
+    from tfdp.privacy import Ledger
+
+    path = workdir / "ledger.jsonl"
+    return Ledger.read(path).updates if path.exists() else 0
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("run") / "run"
+    code, out, err = outcome(workdir)
+    assert code == 0, err
+    return workdir, out, err
+
+
+def test_the_run_ends_with_everything_in_the_workdir(finished):
+    workdir, out, err = finished
+    assert "(epsilon, delta) = (8, 1e-05)" in out
+    assert "Poisson" in out and "PLD" in out
+    assert "6/6" in err  # the progress bar, with its figures
+    assert "epsilon=" in err and "loss=" in err
+    report = json.loads((workdir / "privacy_report.json").read_text())
+    assert report["steps"] == 6 and report["num_examples"] == 13_575
+    assert 7.9 < report["epsilon"] <= 8.0
+    for key in (
+        "delta",
+        "accountant",
+        "epsilon_rdp",
+        "epsilon_pld",
+        "epsilon_without_amplification",
+        "noise_multiplier",
+        "l2_norm_clip",
+        "sampling_probability",
+        "expected_batch_size",
+        "sampling",
+        "adjacency",
+        "versions",
+        "tensorflow_privacy_statement",
+    ):
+        assert report[key] is not None
+    assert report["counts"]["bad_records"] == {}
+    metrics = json.loads((workdir / "metrics.json").read_text())
+    assert metrics["caption_loss"]["captioner"]["captions"] == 1716
+    assert 0 < metrics["caption_loss"]["public_unigram"]["per_token"] < 8.01  # ln 3000
+    assert set(metrics["few_shot"]) == {"encoder", "random_encoder", "pixels"}
+    assert json.loads((workdir / "config.json").read_text())["privacy"]["steps"] == 6
+    for name in ("training_curve.png", "captions.png"):
+        assert (workdir / "figures" / name).stat().st_size > 10_000
+    assert list((workdir / "tensorboard").rglob("events.out.tfevents.*"))
+    assert list((workdir / "checkpoints").glob("ckpt-6*"))
+
+
+def test_the_saved_model_captions_picture_bytes_with_tensorflow_alone(finished, tmp_path):
+    code = f"""
+import io, sys
+import tensorflow as tf
+picture = tf.io.encode_png(tf.fill([40, 30, 3], tf.constant(200, tf.uint8)))
+model = tf.saved_model.load({str(finished[0] / "saved_model")!r})
+caption = model.signatures["serve"](image_bytes=tf.stack([picture]))["captions"]
+features = model.signatures["features"](image_bytes=tf.stack([picture]))["features"]
+assert caption.dtype == tf.string and caption.shape == (1,)
+assert features.shape == (1, 16) and bool(tf.reduce_any(features != 0))
+assert not {{"tfdp", "keras"}} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
+
+
+def test_the_same_command_again_says_that_it_is_finished_and_spends_nothing(finished):
+    workdir, _, _ = finished
+    before = (workdir / "ledger.jsonl").read_bytes()
+    code, out, err = outcome(workdir)
+    assert code == 0
+    assert "All 6 updates have been made" in err
+    assert "(epsilon, delta) = (8, 1e-05)" in out
+    assert updates(workdir) == 6
+    assert (workdir / "ledger.jsonl").read_bytes() == before
+
+
+def test_other_settings_in_the_same_workdir_are_refused_by_name(finished):
+    code, _, err = outcome(finished[0], "--config.privacy.clip_norm=0.5")
+    assert code == 1
+    assert "config.privacy.clip_norm: 1.0 there, 0.5 here" in err
+    assert updates(finished[0]) == 6
+
+
+def test_a_killed_run_goes_on_and_counts_every_update(tmp_path):
+    process = launch(tmp_path, "--config.privacy.steps=60")
+    deadline = time.monotonic() + 300
+    while updates(tmp_path) < 5 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    killed_at = updates(tmp_path)
+    assert 5 <= killed_at < 60
+    code, out, err = outcome(tmp_path, "--config.privacy.steps=60")
+    assert code == 0, err
+    assert f"Going on after update {killed_at}" in err
+    assert updates(tmp_path) == 60
+    assert json.loads((tmp_path / "privacy_report.json").read_text())["steps"] == 60
+
+
+def test_sigterm_ends_after_the_update_with_a_checkpoint(tmp_path):
+    process = launch(tmp_path, "--config.privacy.steps=200")
+    deadline = time.monotonic() + 300
+    while updates(tmp_path) < 3 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=120)
+    assert "Stopped by a signal" in err
+    made = updates(tmp_path)
+    assert made < 200
+    assert list((tmp_path / "checkpoints").glob(f"ckpt-{made}.index"))
+    assert not (tmp_path / "privacy_report.json").exists()
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--config.privacy.epsilon=0"], "epsilon"),
+        (["--config.privacy.batch_size=20000"], "20000"),
+        (["--config.privacy.clip_nrom=1.0"], "clip_nrom"),
+        (["--confg.x=1"], "confg"),
+        (["--config.data.dataset=nothing"], "config.data.dataset='nothing'"),
+        (["--config.data.dataset=image_text", "--config.data.path=/nowhere"], "/nowhere"),
+        (["--config.data.vocabulary=/none.txt"], "/none.txt"),
+        (["--config.optimizer.name=rmsprop"], "rmsprop"),
+        (["--strategy=both"], "both"),
+    ],
+)
+def test_a_mistake_is_one_clear_line_and_spends_nothing(tmp_path, flags, message):
+    code, _, err = outcome(tmp_path / "run", *flags)
+    assert code == 1
+    lines = [line for line in err.splitlines() if line.startswith(("error:", "FATAL"))]
+    assert len(lines) == 1 and message in lines[0]
+    assert "Traceback" not in err
+    assert updates(tmp_path / "run") == 0
