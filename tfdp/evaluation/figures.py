@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 _BLUE, _RED, _GREY = "#1f5fa8", "#b3261e", "#666666"
 _COLUMNS = 8
-_CAPTION_WIDTH = 22  # characters a line that fit under a picture
+_CAPTION_WIDTH = 20  # characters a line that fit under a picture
 
 
 def plot_training_curve(
