@@ -23,6 +23,7 @@ from tfdp.privacy.ledger import Ledger, LedgerBusyError, LedgerEntry, LedgerErro
 from tfdp.privacy.plan import PrivacyPlan, steps_for_epochs
 from tfdp.privacy.report import PrivacyReport, build_report
 from tfdp.privacy.settings import ADJACENCIES, SAMPLINGS, Segment, UpdateSettings
+from tfdp.privacy.solve import solve_plan
 
 __all__ = [
     "ACCOUNTANTS",
@@ -48,6 +49,7 @@ __all__ = [
     "expected_epochs",
     "most_true_positives",
     "noise_for_epsilon",
+    "solve_plan",
     "steps_for_epochs",
     "tensorflow_privacy_statement",
     "updates_for_epsilon",

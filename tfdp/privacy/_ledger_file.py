@@ -9,57 +9,17 @@ leaves half a line; a line that does not add up was changed or damaged by someon
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tfdp.privacy.settings import UpdateSettings
+from tfdp.privacy._ledger_entry import LedgerEntry, LedgerError
 
 VERSION = 1
 _BLOCK = 512
-
-
-class LedgerError(ValueError):
-    """The ledger was changed, damaged or taken away, or cannot be continued."""
-
-
-@dataclasses.dataclass(frozen=True)
-class LedgerEntry:
-    """Updates made in a row, by one process, under one setting.
-
-    Attributes:
-        id: random name of the segment; only the process that began a segment adds to it.
-        started: when it began, UTC, ISO 8601.
-        settings: what each update did.
-        updates: how many were made.
-        stream: name of the randomness the updates were numbered in, or None.
-        first: number of the first update in that stream; 0 without one.
-    """
-
-    id: str
-    started: str
-    settings: UpdateSettings
-    updates: int
-    stream: str | None = None
-    first: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """The entry as plain JSON values."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> LedgerEntry:
-        """The inverse of `to_dict`."""
-        return cls(**{**values, "settings": UpdateSettings.from_dict(values["settings"])})
-
-    def covers(self, settings: UpdateSettings, stream: str, update: int) -> bool:
-        """Whether it holds that very update: same settings, same randomness, same number."""
-        same = self.settings == settings and self.stream == stream
-        return same and self.first <= update < self.first + self.updates
 
 
 class LedgerFile:

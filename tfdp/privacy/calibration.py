@@ -180,8 +180,10 @@ def _meet(
 
     In three stages, since the accounting that counts takes up to a second a time: on a sketch of
     the loss distribution; on the real one; and, should the Renyi bound be the tighter one after
-    all, on the tightest of both.
+    all, on the tightest of both. Where there is a closed form the last stage is enough.
     """
+    exact = all(mechanism.kind == "gaussian" for mechanism in releases(segments(guess)))
+    tolerance = 1e-7 if exact else 1e-4
 
     @functools.cache
     def cost(x: float, accountant: str = accountant) -> float:
@@ -191,10 +193,10 @@ def _meet(
         return _SKETCH.epsilon(releases(segments(x)), delta)
 
     def meet(cost: Callable[[float], float], guess: float, slope: float) -> float:
-        return meet_target(cost, target, guess, bounds, slope, _tolerance(segments(guess)))
+        return meet_target(cost, target, guess, bounds, slope, tolerance)
 
     try:
-        if accountant in ("auto", "pld"):
+        if accountant in ("auto", "pld") and not exact:
             guess = meet(sketch, guess, slope)
             slope = _local_slope(sketch, guess, slope)
             guess = meet(lambda x: cost(x, "pld"), guess, slope)
@@ -206,12 +208,6 @@ def _meet(
         raise ValueError(
             f"epsilon {target:g} at delta {delta:g} cannot be reached: {error}."
         ) from None
-
-
-def _tolerance(segments: list[Segment]) -> float:
-    """How close is close enough: digits are cheap where there is a closed form."""
-    exact = all(mechanism.kind == "gaussian" for mechanism in releases(segments))
-    return 1e-7 if exact else 1e-4
 
 
 def _local_slope(cost: Callable[[float], float], x: float, default: float) -> float:

@@ -14,7 +14,8 @@ from typing import Any
 
 from tfdp.privacy import _arguments as arguments
 from tfdp.privacy import _ledger_file
-from tfdp.privacy._ledger_file import LedgerEntry, LedgerError, LedgerFile
+from tfdp.privacy._ledger_entry import LedgerEntry, LedgerError
+from tfdp.privacy._ledger_file import LedgerFile
 from tfdp.privacy._lock import FileLock, LockedError
 from tfdp.privacy.accounting import Guarantee
 from tfdp.privacy.accounting import epsilon as account

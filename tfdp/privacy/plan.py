@@ -98,57 +98,6 @@ class PrivacyPlan:
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
-    @classmethod
-    def solve(
-        cls,
-        *,
-        num_examples: int,
-        delta: float,
-        batch_size: int | None = None,
-        steps: int | None = None,
-        noise_multiplier: float | None = None,
-        epsilon: float | None = None,
-        clip_norm: float = 1.0,
-        sampling: str = "poisson",
-        accountant: str = "auto",
-        adjacency: str | None = None,
-    ) -> PrivacyPlan:
-        """A plan from any three of batch size, steps, noise multiplier and epsilon.
-
-        The fourth is left out: the largest batch, the most steps, the least noise or the
-        epsilon that fits the other three.
-
-        Raises:
-            ValueError: not exactly one is left out, or nothing fits.
-        """
-        unknowns = {
-            "batch_size": batch_size,
-            "steps": steps,
-            "noise_multiplier": noise_multiplier,
-            "epsilon": epsilon,
-        }
-        missing = [name for name, value in unknowns.items() if value is None]
-        if len(missing) != 1:
-            raise ValueError(
-                f"leave out exactly one of {', '.join(unknowns)}; "
-                f"left out: {', '.join(missing) or 'none'}."
-            )
-        common: dict[str, Any] = {
-            "num_examples": num_examples,
-            "clip_norm": clip_norm,
-            "sampling": sampling,
-            "adjacency": adjacency,
-        }
-        if missing[0] in ("batch_size", "steps"):
-            unknowns[missing[0]] = _largest(missing[0], unknowns, common, delta, accountant)
-            unknowns["epsilon"] = None
-        plan = cls(**common, **unknowns, delta=delta, accountant=accountant)
-        return plan._with_target(epsilon)
-
-    def _with_target(self, target: float | None) -> PrivacyPlan:
-        object.__setattr__(self, "target_epsilon", None if target is None else float(target))
-        return self
-
     @property
     def settings(self) -> UpdateSettings:
         """The settings of each update, as the ledger records them."""
@@ -251,7 +200,9 @@ class PrivacyPlan:
         """The inverse of `to_dict`; nothing is calibrated again."""
         values = dict(values)
         target = values.pop("target_epsilon")
-        return cls(**values)._with_target(target)
+        plan = cls(**values)
+        object.__setattr__(plan, "target_epsilon", target)
+        return plan
 
     def _delta(self) -> float:
         if self.delta is None:
@@ -287,27 +238,3 @@ def _calibrated(
     epsilon: float, delta: float, settings: UpdateSettings, steps: int, accountant: str
 ) -> float:
     return calibration.noise_for_epsilon(epsilon, delta, settings, steps, accountant=accountant)
-
-
-def _largest(
-    wanted: str, known: dict[str, Any], common: dict[str, Any], delta: float, accountant: str
-) -> int:
-    """The most steps, or the largest batch, that the budget allows."""
-    settings = UpdateSettings(
-        num_examples=common["num_examples"],
-        batch_size=1 if wanted == "batch_size" else known["batch_size"],
-        noise_multiplier=known["noise_multiplier"],
-        clip_norm=common["clip_norm"],
-        sampling=common["sampling"],
-        adjacency=common["adjacency"] or "",
-    )
-    if wanted == "batch_size":
-        return calibration.batch_size_for_epsilon(
-            known["epsilon"], delta, settings, known["steps"], accountant=accountant
-        )
-    found = calibration.updates_for_epsilon(
-        known["epsilon"], delta, settings, accountant=accountant
-    )
-    if not found:
-        raise ValueError(f"not even one update keeps to epsilon {known['epsilon']:g}.")
-    return found

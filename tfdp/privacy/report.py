@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tfdp.privacy import interpretation
+from tfdp.privacy._report_text import summary_text
 from tfdp.privacy.accounting import epsilon as account
 from tfdp.privacy.accounting import (
     epsilon_by_accountant,
@@ -47,19 +48,6 @@ _NOT_COVERED = (
     "people with several records: with k records epsilon grows about k times",
 )
 
-_ADJACENCY_WORDS = {
-    "add_or_remove_one": "data sets that differ by the presence of one record",
-    "zero_out": "data sets in which one record is, or is not, blanked out",
-    "replace_one": "data sets in which one record is replaced by another",
-}
-_SAMPLING_WORDS = {
-    "poisson": "Poisson, each record by its own coin",
-    "full_batch": "full batch, every record in every update",
-    "fixed_size": "fixed size, without replacement, anew each update",
-    "none": "passes in an order nobody vouches for: no amplification",
-    "arbitrary": "unknown, any record in any update: no amplification",
-}
-
 
 @dataclasses.dataclass(frozen=True)
 class PrivacyReport:
@@ -87,34 +75,13 @@ class PrivacyReport:
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(path.name + ".new")
-        temporary.write_text(json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n")
+        text = json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
+        temporary.write_text(text, encoding="utf-8")
         os.replace(temporary, path)
 
     def summary_text(self) -> str:
         """The guarantee in a few lines, for the end of a run."""
-        v = self.values
-        attack = v["attacker_true_positive_rate"]
-        rows = [
-            ("protects", f"{v['unit']}; {_ADJACENCY_WORDS[v['adjacency']]}"),
-            ("accountant", _accountants(v)),
-            ("sampling", f"{_SAMPLING_WORDS[v['sampling']]}; {_rate(v)}"),
-            ("updates", f"{v['steps']} of {v['planned_steps']} planned; {_coverage(v)}"),
-            (
-                "noise",
-                f"multiplier {v['noise_multiplier']:.5g}, clip norm {v['l2_norm_clip']:g}: "
-                f"standard deviation {v['noise_standard_deviation']:.5g} on the clipped sum",
-            ),
-            (
-                "attacker",
-                f"finds at most {attack['0.01']:.2%} of the members at 1 % false alarms, "
-                f"{attack['0.001']:.2%} at 0.1 %",
-            ),
-            ("covered", "; ".join(v["covered"])),
-            ("not covered", "; ".join(v["not_covered"])),
-        ]
-        rows += [("note", note) for note in v["notes"]]
-        lines = [f"Privacy: (epsilon, delta) = ({v['epsilon']:.4g}, {v['delta']:.3g})"]
-        return "\n".join(lines + [f"  {name:<12}{text}" for name, text in rows])
+        return summary_text(self.values)
 
 
 def build_report(
@@ -138,7 +105,8 @@ def build_report(
 
     Args:
         plan: the plan of the run; it must have a delta.
-        ledger: the updates that were made. Epsilon comes from them, not from the plan.
+        ledger: the updates that were made. Epsilon comes from them, not from the plan, and the
+            settings are those of the latest of them.
         counts: further counts to carry, such as unreadable records by reason.
         fixed_seed: whether sampling or noise came from a seed that somebody chose.
         unit: what one record stands for.
@@ -152,6 +120,7 @@ def build_report(
     segments = [segment for segment in ledger.segments() if segment.updates]
     guarantee = account(segments, plan.delta, plan.accountant)
     by_accountant = epsilon_by_accountant(segments, plan.delta)
+    settings = ledger.entries[-1].settings if ledger.entries else plan.settings
     remarks = [guarantee.note, SEED_NOTE if fixed_seed else "", _changes(plan, segments), *notes]
     return PrivacyReport(
         {
@@ -162,15 +131,15 @@ def build_report(
             "target_epsilon": plan.target_epsilon,
             **{f"epsilon_{name}": by_accountant[name] for name in ("rdp", "pld", "gaussian")},
             "epsilon_without_amplification": epsilon_without_amplification(segments, plan.delta),
-            "noise_multiplier": plan.noise_multiplier,
-            "l2_norm_clip": plan.clip_norm,
-            "noise_standard_deviation": plan.noise_multiplier * plan.clip_norm,
+            "noise_multiplier": settings.noise_multiplier,
+            "l2_norm_clip": settings.clip_norm,
+            "noise_standard_deviation": settings.noise_multiplier * settings.clip_norm,
             "noise_convention": NOISE_CONVENTION,
-            "sampling": plan.sampling,
-            "sampling_probability": plan.sampling_probability,
-            "expected_batch_size": plan.batch_size,
-            "num_examples": plan.num_examples,
-            "adjacency": common_adjacency([*segments, Segment(plan.settings, 0)]),
+            "sampling": settings.sampling,
+            "sampling_probability": settings.sampling_probability,
+            "expected_batch_size": settings.batch_size,
+            "num_examples": settings.num_examples,
+            "adjacency": common_adjacency(segments or [Segment(settings, 0)]),
             "steps": sum(segment.updates for segment in segments),
             "planned_steps": plan.steps,
             "expected_epochs": interpretation.expected_epochs(segments),
@@ -224,25 +193,6 @@ def _statements(segments: Sequence[Segment], delta: float) -> str | None:
         for settings, updates in by_settings.items()
     ]
     return "\n\n".join(text for text in texts if text) or None
-
-
-def _accountants(v: Mapping[str, Any]) -> str:
-    others = {"RDP": v["epsilon_rdp"], "PLD": v["epsilon_pld"], "Gaussian": v["epsilon_gaussian"]}
-    figures = [f"{name} {value:.4g}" for name, value in others.items() if value is not None]
-    figures.append(f"without amplification {v['epsilon_without_amplification']:.4g}")
-    return f"{v['accountant']} ({', '.join(figures)})"
-
-
-def _rate(v: Mapping[str, Any]) -> str:
-    q = v["sampling_probability"]
-    return f"q = {v['expected_batch_size']}/{v['num_examples']} = {q:.4g}"
-
-
-def _coverage(v: Mapping[str, Any]) -> str:
-    epochs = f"each record used {v['expected_epochs']:.3g} times on average"
-    if v["expected_coverage"] is None:
-        return epochs
-    return f"{epochs}, {v['expected_coverage']:.2%} of them at least once"
 
 
 def _jsonable(value: Any) -> Any:

@@ -52,9 +52,10 @@ def _interval(counts: Releases, most_points: int) -> float:
     widest = max(_largest_loss(mechanism) for mechanism in counts)
     interval = min(INTERVAL, max(_FINEST, widest / _FEWEST_POINTS))
     interval = max(interval, widest / most_points)
-    excess = _composed_width(counts) / (interval * _COMPOSED_POINTS_PER_POINT * most_points)
+    longest = interval * _COMPOSED_POINTS_PER_POINT * most_points
+    excess = max(1.0, _composed_width(counts) / longest)
     # In powers of two, so that other numbers of the same releases find theirs in the cache.
-    return interval * 2.0 ** max(0, math.ceil(math.log2(excess)))
+    return interval * 2.0 ** math.ceil(math.log2(excess))
 
 
 @functools.lru_cache(maxsize=8)

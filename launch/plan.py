@@ -1,0 +1,174 @@
+"""Prints what a private run will cost, before it runs.
+
+    python -m launch.plan --config=configs/quickstart.py --config.privacy.batch_size=4096
+
+Sigma, epsilon by accountant against steps, expected coverage, the model's size, and estimates
+of memory and work. Settings that cannot be are refused in one line.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+
+import ml_collections
+from ml_collections import config_flags
+
+from launch._cli import run_program
+from tfdp.models import (
+    CaptionerConfig,
+    count_parameters,
+    estimate_activation_bytes_per_example,
+    estimate_flops_per_example,
+)
+from tfdp.privacy import (
+    PrivacyPlan,
+    Segment,
+    epsilon_by_accountant,
+    epsilon_without_amplification,
+    expected_coverage,
+)
+
+_CONFIG = config_flags.DEFINE_config_file("config", None, "The run: configs/FILE.py[:argument].")
+
+#: Shares of the planned steps that get a row in the table.
+_SHARES = (0.01, 0.03, 0.1, 0.25, 0.5, 0.75, 1.0)
+#: float32 values kept per trained weight: the weight, the clipped sum, two optimizer moments.
+_VALUES_PER_WEIGHT = 4
+
+
+def main(_: list[str]) -> None:
+    config = _CONFIG.value
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        plan = PrivacyPlan(**_section(config, "privacy"))
+        settings = _section(config, "model")
+        model = CaptionerConfig(**settings)
+    for line in describe(plan, model, _section(config, "training")["microbatch_size"]):
+        print(line)
+    for message in [
+        *(str(warning.message) for warning in caught),
+        *_warnings(plan, "vocab_size" in settings),
+    ]:
+        print(f"warning: {message}")
+
+
+def describe(plan: PrivacyPlan, model: CaptionerConfig, microbatch_size: int) -> Iterator[str]:
+    """The lines of the plan for people."""
+    yield from _table("Private updates", _privacy_rows(plan))
+    yield from _epsilon_table(plan)
+    yield from _table("Model and machine (estimates)", _machine_rows(plan, model, microbatch_size))
+
+
+def _privacy_rows(plan: PrivacyPlan) -> Iterator[tuple[str, str]]:
+    q = plan.sampling_probability
+    segment = Segment(plan.settings, plan.steps)
+    coverage = expected_coverage([segment])
+    yield "noise multiplier sigma", f"{plan.noise_multiplier:.6g}"
+    yield (
+        "noise on the clipped sum",
+        f"standard deviation {plan.noise_multiplier * plan.clip_norm:.6g}, "
+        f"clip norm {plan.clip_norm:g}",
+    )
+    yield (
+        "sampling",
+        f"{plan.sampling}, q = {plan.batch_size:,}/{plan.num_examples:,} = {q:.4g}",
+    )
+    yield "expected batch", f"{plan.batch_size:,} records; every sum is divided by this number"
+    yield "updates", f"{plan.steps:,}, {plan.steps * q:.4g} expected epochs"
+    if coverage is not None:
+        yield "expected coverage", f"{coverage:.2%} of the records are used at least once"
+    if plan.target_epsilon is not None:
+        yield "target epsilon", f"{plan.target_epsilon:g}"
+    if plan.delta is not None:
+        guarantee = plan.guarantee()
+        yield (
+            "guarantee",
+            f"epsilon {guarantee.epsilon:.2f} at delta {plan.delta:.4g} "
+            f"by {guarantee.accountant_title}, {plan.adjacency.replace('_', ' ')}",
+        )
+        if guarantee.note:
+            yield "note", guarantee.note
+        bare = epsilon_without_amplification([segment], plan.delta)
+        yield "without amplification", f"epsilon {bare:.2f}"
+
+
+def _epsilon_table(plan: PrivacyPlan) -> Iterator[str]:
+    if plan.delta is None:
+        return
+    yield ""
+    yield f"Epsilon at delta {plan.delta:.4g}, against updates"
+    yield f"  {'updates':>12} {'RDP':>10} {'PLD':>10}"
+    for steps in sorted({max(1, round(share * plan.steps)) for share in _SHARES}):
+        answers = epsilon_by_accountant([Segment(plan.settings, steps)], plan.delta)
+        # Without subsampling the closed form is what the loss distribution approximates.
+        pld = answers["pld"] if answers["gaussian"] is None else answers["gaussian"]
+        yield f"  {steps:>12,} {_figure(answers['rdp']):>10} {_figure(pld):>10}"
+
+
+def _figure(epsilon: float | None) -> str:
+    return "-" if epsilon is None else f"{epsilon:.2f}"
+
+
+def _machine_rows(
+    plan: PrivacyPlan, model: CaptionerConfig, microbatch_size: int
+) -> Iterator[tuple[str, str]]:
+    weights = count_parameters(model)
+    activations = microbatch_size * estimate_activation_bytes_per_example(model)
+    flops = estimate_flops_per_example(model)
+    yield "trainable parameters", f"{weights:,}"
+    yield (
+        "bytes per microbatch",
+        f"{_bytes(activations)} of activations for {microbatch_size:,} examples, float32: inputs "
+        "and outputs of the trained layers, attention weights",
+    )
+    yield (
+        "bytes beside it",
+        f"{_bytes(4 * _VALUES_PER_WEIGHT * weights)}: weights, clipped sum, two moments, float32",
+    )
+    yield (
+        "FLOPs per update",
+        f"{flops * plan.batch_size:.3g}: {flops:.3g} per example, forward and backward, times "
+        "the expected batch",
+    )
+    yield "FLOPs in all", f"{flops * plan.batch_size * plan.steps:.3g}"
+
+
+def _table(title: str, rows: Iterator[tuple[str, str]]) -> Iterator[str]:
+    yield ""
+    yield title
+    for name, value in rows:
+        yield f"  {name:<26}{value}"
+
+
+def _bytes(count: int) -> str:
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.4g} {unit}"
+        size /= 1024
+    return f"{size:.4g} TiB"
+
+
+def _warnings(plan: PrivacyPlan, vocabulary_known: bool) -> Iterator[str]:
+    if not vocabulary_known:
+        yield (
+            "config.model.vocab_size is not given: parameters and FLOPs are those of the default "
+            "vocabulary, a run's are those of its tokenizer."
+        )
+    if plan.noise_multiplier == 0:
+        yield "noise_multiplier is 0: epsilon is infinite, there is no guarantee."
+    if plan.delta is None:
+        yield "there is no delta, so no epsilon: give privacy.delta, commonly below 1/N."
+    elif plan.noise_multiplier and plan.epsilon > 10:
+        yield f"epsilon {plan.epsilon:.3g} is weak: such a guarantee rules few attacks out."
+
+
+def _section(config: ml_collections.ConfigDict, name: str) -> dict:
+    if name not in config:
+        raise ValueError(f"the config has no section {name!r}.")
+    return config[name].to_dict()
+
+
+if __name__ == "__main__":
+    run_program(main)

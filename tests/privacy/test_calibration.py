@@ -1,0 +1,174 @@
+"""Noise, updates and batches from a budget: never above it, and close below."""
+
+import resource
+
+import numpy as np
+import pytest
+
+from tfdp.privacy import (
+    PrivacyPlan,
+    Segment,
+    UpdateSettings,
+    epsilon,
+    noise_for_epsilon,
+    solve_plan,
+    updates_for_epsilon,
+)
+from tfdp.privacy._search import UnreachableError, largest_integer, meet_target
+
+
+def settings(batch, examples, noise=0.0, **more):
+    return UpdateSettings(examples, batch, noise, 1.0, **more)
+
+
+def check(target, delta, template, updates, noise, accountant="auto"):
+    """The noise found keeps to the target, and comes within 1 % of it."""
+    run = Segment(
+        settings(template.batch_size, template.num_examples, noise, sampling=template.sampling),
+        updates,
+    )
+    reached = epsilon([run], delta, accountant).epsilon
+    assert 0.99 * target <= reached <= target
+    return reached
+
+
+@pytest.mark.parametrize(
+    ("target", "updates", "noise"),
+    [(0.01, 1, 243.785), (0.1, 60, 238.185), (1, 1, 3.7306), (50, 1, 0.14976)],
+)
+def test_n19_noise_for_the_full_batch(target, updates, noise):
+    found = noise_for_epsilon(target, 1e-5, settings(100, 100), updates)
+    assert found == pytest.approx(noise, rel=1.5e-5)
+
+
+def test_n20_noise_by_both_accountants():
+    template = settings(1024, 14_732)
+    assert noise_for_epsilon(4, 2e-5, template, 42) == pytest.approx(0.9010, abs=1e-4)
+    by_rdp = noise_for_epsilon(4, 2e-5, template, 42, accountant="rdp")
+    assert by_rdp == pytest.approx(0.9737, abs=2e-4)
+
+
+@pytest.mark.parametrize(("updates", "noise"), [(11_049, 7.683), (2762, 3.907)])
+def test_n20_long_runs(updates, noise):
+    found = noise_for_epsilon(4, 2e-5, settings(1024, 14_732), updates)
+    assert found == pytest.approx(noise, rel=2e-3)
+
+
+def test_g1_g2_the_expected_batch_is_what_counts():
+    """4 x 256 and 16 x 64 are the same update; the rate of a sub-batch is not the rate."""
+    noise = noise_for_epsilon(4, 2e-5, settings(1024, 14_732), 42)
+    assert updates_for_epsilon(4, 2e-5, settings(1024, 14_732, noise)) == 42
+    with pytest.raises(ValueError, match="not even one update"):
+        solve_plan(num_examples=100, batch_size=8, noise_multiplier=0.4, epsilon=1.1, delta=1e-5)
+    n9 = epsilon([Segment(settings(8, 100, 1.0), 100)], 1e-5).epsilon
+    assert n9 > 1.1, "with the physical rate 0.01 it would seem to be 0.72"
+
+
+def test_g3_200_targets_at_full_batch():
+    rng = np.random.default_rng(3)
+    template = settings(1, 1)
+    for target in np.exp(rng.uniform(np.log(0.005), np.log(200), 200)):
+        check(float(target), 1e-6, template, 7, noise_for_epsilon(float(target), 1e-6, template, 7))
+
+
+@pytest.mark.parametrize("target", [0.01, 0.1, 1, 10, 50, 100])
+def test_g3_g5_poisson_targets_from_small_to_large(target):
+    template = settings(256, 60_000)
+    check(target, 1e-5, template, 1000, noise_for_epsilon(target, 1e-5, template, 1000))
+
+
+@pytest.mark.parametrize("sampling", ["fixed_size", "none", "arbitrary"])
+def test_g3_other_samplings(sampling):
+    template = settings(600, 60_000, sampling=sampling)
+    check(2, 1e-5, template, 100, noise_for_epsilon(2, 1e-5, template, 100))
+
+
+def test_calibration_stays_below_one_gigabyte():
+    """The whole process, tests and libraries included, after a large target with many updates."""
+    noise_for_epsilon(100, 1e-5, settings(300, 1000), 20_000)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    allowance = 2**30 if "tensorflow" not in __import__("sys").modules else 2 * 2**30
+    assert peak < allowance
+
+
+def test_what_has_been_spent_counts():
+    template = settings(256, 60_000, 1.0)
+    spent = [Segment(template, 1000)]
+    fresh = updates_for_epsilon(1.0, 1e-5, template)
+    assert updates_for_epsilon(1.0, 1e-5, template, spent=spent) == fresh - 1000
+    assert updates_for_epsilon(1.0, 1e-5, template, at_most=300) == 300
+    assert updates_for_epsilon(0.5, 1e-5, template, spent=spent) == 0
+    noise = noise_for_epsilon(2, 1e-5, template, 500, spent=spent)
+    both = [*spent, Segment(settings(256, 60_000, noise), 500)]
+    assert 1.98 <= epsilon(both, 1e-5).epsilon <= 2
+
+
+def test_updates_are_exact():
+    template = settings(100, 100, 20.0)
+    found = updates_for_epsilon(3.0, 1e-5, template)
+    assert epsilon([Segment(template, found)], 1e-5).epsilon <= 3.0
+    assert epsilon([Segment(template, found + 1)], 1e-5).epsilon > 3.0
+    assert updates_for_epsilon(1.0, 1e-5, settings(100, 100, 0.0)) == 0
+
+
+def test_g17_any_one_follows_from_the_other_three():
+    common = {"num_examples": 14_732, "delta": 2e-5}
+    noise = solve_plan(**common, batch_size=1024, steps=42, epsilon=4).noise_multiplier
+    known = {"noise_multiplier": noise, "epsilon": 4}
+    steps = solve_plan(**common, **known, batch_size=1024)
+    assert (steps.steps, steps.target_epsilon) == (42, 4)
+    assert steps.epsilon <= 4
+    batch = solve_plan(**common, **known, steps=42)
+    assert batch.batch_size in (1023, 1024)
+    assert batch.epsilon <= 4
+    plan = solve_plan(**common, noise_multiplier=noise, batch_size=1024, steps=42)
+    assert plan.epsilon == pytest.approx(4, rel=1e-3)
+    assert plan.target_epsilon is None
+
+
+def test_the_batch_may_be_everything():
+    plan = solve_plan(num_examples=500, delta=1e-5, steps=3, noise_multiplier=100, epsilon=8)
+    assert (plan.batch_size, plan.sampling) == (500, "full_batch")
+
+
+def test_what_cannot_be_had_is_refused_in_one_line():
+    with pytest.raises(ValueError, match="leave out exactly one of .*left out: steps, epsilon"):
+        solve_plan(num_examples=10, delta=1e-5, batch_size=1, noise_multiplier=1)
+    with pytest.raises(ValueError, match="cannot be reached"):
+        solve_plan(num_examples=1000, delta=1e-6, steps=100, noise_multiplier=0.1, epsilon=0.1)
+    with pytest.raises(ValueError, match="give a smaller delta"):
+        noise_for_epsilon(1, 1e-2, settings(1, 10_000), 3)
+    with pytest.raises(ValueError, match="epsilon must be a finite number above 0"):
+        noise_for_epsilon(0, 1e-5, settings(1, 100), 3)
+
+
+def test_a5_more_epsilon_means_less_noise_and_the_report_meets_the_target():
+    tight = PrivacyPlan(1000, 100, 50, 1.0, epsilon=4, delta=1e-5)
+    loose = PrivacyPlan(1000, 100, 50, 1.0, epsilon=100, delta=1e-5)
+    assert tight.noise_multiplier > loose.noise_multiplier
+    assert 3.9 <= tight.epsilon <= 4.0
+    assert 99 <= loose.epsilon <= 100
+
+
+@pytest.mark.parametrize("slope", [2.0, -2.0])
+def test_search_meets_a_power_law_from_below(slope):
+    found = meet_target(lambda x: 3 * x**slope, 12.0, 0.7, (1e-6, 1e6), slope / 3, 1e-6)
+    assert 12 * (1 - 1e-6) <= 3 * found**slope <= 12
+
+
+def test_search_survives_jumps_zeros_and_infinities():
+    def step(x):
+        return 0.0 if x < 2 else float("inf")
+
+    assert meet_target(step, 1.0, 5.0, (0.1, 100), 1.0, 1e-4) == pytest.approx(2.0)
+    assert meet_target(lambda x: 0.0, 1.0, 5.0, (0.1, 100), 1.0, 1e-4) == pytest.approx(100)
+    with pytest.raises(UnreachableError):
+        meet_target(lambda x: 9.0, 1.0, 5.0, (0.1, 100), 1.0, 1e-4)
+
+
+def test_largest_integer_from_any_guess():
+    for guess in (1, 17, 42, 43, 1000):
+        assert largest_integer(lambda n: n, 42.5, guess, (1, 1000)) == 42
+    assert largest_integer(lambda n: n, 5000, 7, (1, 1000)) == 1000
+    with pytest.raises(UnreachableError):
+        largest_integer(lambda n: n, 0.5, 7, (1, 1000))

@@ -1,0 +1,207 @@
+"""The report: figures from the ledger, in words and in JSON."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from tfdp.privacy import (
+    Ledger,
+    PrivacyPlan,
+    Segment,
+    UpdateSettings,
+    build_report,
+    expected_coverage,
+    expected_epochs,
+    most_true_positives,
+)
+
+
+def made(plan, updates):
+    ledger = Ledger()
+    for _ in range(updates):
+        ledger.record(plan.settings)
+    return ledger
+
+
+def plan(**changes):
+    values = {
+        "num_examples": 60_000,
+        "batch_size": 256,
+        "steps": 1170,
+        "clip_norm": 0.5,
+        "noise_multiplier": 1.0,
+        "delta": 1e-5,
+    }
+    return PrivacyPlan(**{**values, **changes})
+
+
+def test_the_report_holds_what_its_schema_promises(tmp_path):
+    report = build_report(plan(), made(plan(), 1170), counts={"bad_records": {"truncated": 3}})
+    path = tmp_path / "new" / "privacy_report.json"
+    report.write_json(path)
+    values = json.loads(path.read_text())
+    assert values == report.to_dict()
+    assert values["schema_version"] == 1
+    assert values["epsilon"] == values["epsilon_pld"] == pytest.approx(0.7834, abs=1e-4)
+    assert values["epsilon_rdp"] == pytest.approx(1.1322, abs=1e-4)
+    assert values["epsilon_gaussian"] is None
+    assert values["epsilon_without_amplification"] == pytest.approx(11.48, abs=0.005)
+    assert values["accountant"] == "PLD (dp-accounting)"
+    assert (values["delta"], values["noise_multiplier"]) == (1e-5, 1.0)
+    assert (values["l2_norm_clip"], values["noise_standard_deviation"]) == (0.5, 0.5)
+    assert values["sampling_probability"] == 256 / 60_000
+    assert (values["expected_batch_size"], values["num_examples"]) == (256, 60_000)
+    assert (values["steps"], values["planned_steps"]) == (1170, 1170)
+    assert (values["sampling"], values["adjacency"]) == ("poisson", "add_or_remove_one")
+    assert values["counts"] == {"bad_records": {"truncated": 3}}
+    assert values["versions"]["dp-accounting"] and values["versions"]["tensorflow-privacy"]
+    assert [segment["updates"] for segment in values["segments"]] == [1170]
+    assert values["notes"] == []
+
+
+def test_tensorflow_privacys_own_statement_is_in_it():
+    text = build_report(plan(), made(plan(), 1170))["tensorflow_privacy_statement"]
+    assert "DP-SGD performed over 60000 examples with 256 examples per iteration" in text
+    assert "Epsilon assuming Poisson sampling (*):                      1.132" in text
+    assert "Epsilon with each example occurring once per epoch:        12.302" in text
+    fixed = plan(sampling="fixed_size")
+    assert build_report(fixed, made(fixed, 3))["tensorflow_privacy_statement"] is None
+
+
+def test_the_statement_counts_the_updates_that_were_made():
+    """ceil(epochs / q) of its own formula must not round up to one update more."""
+    rows = []
+    for batch, examples, updates in [(7, 1000, 3), (3, 70, 49), (333, 10_007, 101)]:
+        p = plan(batch_size=batch, num_examples=examples, delta=1e-6)
+        text = build_report(p, made(p, updates))["tensorflow_privacy_statement"]
+        rows.append((text, p.epsilon_after(updates, "rdp")))
+    for text, epsilon in rows:
+        assert f"{epsilon:12.3f}" in text
+
+
+def test_a25_g9_the_noise_convention_is_stated():
+    report = build_report(plan(), made(plan(), 1))
+    assert (
+        "standard deviation on the clipped sum = noise_multiplier * l2_norm_clip"
+        in (report["noise_convention"])
+    )
+    assert "standard deviation 0.5 on the clipped sum" in report.summary_text()
+
+
+def test_e8_epsilon_is_of_the_updates_made_not_of_the_plan():
+    report = build_report(plan(), made(plan(), 37))
+    assert (report["steps"], report["planned_steps"]) == (37, 1170)
+    assert report["epsilon"] == plan().epsilon_after(37)
+
+
+def test_a19_unsampled_data_carry_the_figure_without_amplification():
+    passes = plan(sampling="none")
+    report = build_report(passes, made(passes, 1170))
+    assert report["epsilon"] == pytest.approx(11.48, abs=0.005)
+    assert report["epsilon"] == report["epsilon_without_amplification"]
+    assert "no amplification" in report.summary_text()
+
+
+def test_changed_settings_are_all_counted_and_said():
+    ledger = made(plan(), 500)
+    later = plan(batch_size=512)
+    ledger.record(later.settings)
+    report = build_report(later, ledger)
+    assert report["steps"] == 501
+    assert report["epsilon"] > plan().epsilon_after(500)
+    assert "other settings" in report["notes"][0]
+    assert report["expected_batch_size"] == 512
+    assert report["tensorflow_privacy_statement"].count("DP-SGD performed") == 2
+
+
+def test_fixed_seeds_are_confessed():
+    report = build_report(plan(), made(plan(), 1), fixed_seed=True)
+    assert any("fixed seed" in note for note in report["notes"])
+    assert "fixed seed" in report.summary_text()
+
+
+def test_a34_no_noise_is_infinite_in_words_and_in_json(tmp_path):
+    bare = plan(noise_multiplier=0)
+    report = build_report(bare, made(bare, 2))
+    assert report["epsilon"] == math.inf
+    report.write_json(tmp_path / "report.json")
+    values = json.loads((tmp_path / "report.json").read_text(), parse_constant=pytest.fail)
+    assert values["epsilon"] == "inf" and float(values["epsilon"]) == math.inf
+    assert values["attacker_true_positive_rate"] == {"0.01": 1.0, "0.001": 1.0}
+    assert "(inf, 1e-05)" in str(report)
+    assert "no guarantee" in str(report)
+
+
+def test_nothing_done_costs_nothing():
+    report = build_report(plan(), Ledger())
+    assert report["epsilon"] == 0.0
+    assert report["tensorflow_privacy_statement"] is None
+    assert "0 of 1170 planned" in report.summary_text()
+
+
+def test_the_summary_states_what_matters():
+    text = build_report(
+        plan(), made(plan(), 1170), unit="one picture with its caption"
+    ).summary_text()
+    for part in (
+        "(epsilon, delta) = (0.7834, 1e-05)",
+        "PLD (dp-accounting); RDP 1.132, PLD 0.7834, without amplification 11.48",
+        "Poisson, each record by its own coin; q = 256/60000 = 0.004267",
+        "1170 of 1170 planned; each record used 4.99 times on average, 99.33% of them",
+        "one picture with its caption; data sets that differ by the presence of one record",
+        "every weight, optimizer state and checkpoint",
+        "training loss and metrics",
+        "people with several records",
+    ):
+        assert part in text
+
+
+def test_a_report_needs_a_delta():
+    with pytest.raises(ValueError, match="give the plan its delta"):
+        build_report(plan(delta=None), Ledger())
+
+
+def test_e5_coverage_and_epochs_of_poisson_sampling():
+    segment = Segment(UpdateSettings(59_904, 128, 1.0, 1.0), 468)
+    assert expected_epochs([segment]) == pytest.approx(1.0)
+    assert expected_coverage([segment]) == pytest.approx(0.6325, abs=5e-5)
+    q, n = 128 / 59_904, 59_904
+    assert n * q == pytest.approx(128)
+    assert math.sqrt(n * q * (1 - q)) == pytest.approx(11.30, abs=0.005)
+
+
+def test_e5_coverage_agrees_with_a_simulation():
+    """False alarm below 1e-9: 8 sigma of a binomial share over 2000 records."""
+    settings = UpdateSettings(2000, 40, 1.0, 1.0)
+    rng = np.random.default_rng(5)
+    hit = (rng.random((60, 2000)) < settings.sampling_probability).any(axis=0).mean()
+    expected = expected_coverage([Segment(settings, 60)])
+    assert abs(hit - expected) < 8 * math.sqrt(expected * (1 - expected) / 2000)
+
+
+def test_coverage_of_other_samplings():
+    def of(sampling, batch, updates):
+        settings = UpdateSettings(100, batch, 1.0, 1.0, sampling)
+        return expected_coverage([Segment(settings, updates)])
+
+    assert of("full_batch", 100, 1) == 1.0
+    assert of("none", 10, 5) == pytest.approx(0.5)
+    assert of("none", 10, 50) == 1.0
+    assert of("arbitrary", 10, 5) is None
+    assert expected_coverage([]) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("rate", "epsilon", "delta", "expected"),
+    [
+        (0.01, 1.0, 1e-5, math.e * 0.01 + 1e-5),
+        (0.01, 0.0, 0.0, 0.01),
+        (0.001, 8.0, 1e-5, 1 - math.exp(-8) * (1 - 1e-5 - 0.001)),
+        (0.01, math.inf, 1e-5, 1.0),
+        (0.01, 1e4, 1e-5, 1.0),
+    ],
+)
+def test_g19_the_attackers_best_rate(rate, epsilon, delta, expected):
+    assert most_true_positives(rate, epsilon, delta) == pytest.approx(expected, rel=1e-12)

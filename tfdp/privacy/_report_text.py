@@ -1,0 +1,68 @@
+"""The privacy report in words, for the end of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_ADJACENCY_WORDS = {
+    "add_or_remove_one": "data sets that differ by the presence of one record",
+    "zero_out": "data sets in which one record is, or is not, blanked out",
+    "replace_one": "data sets in which one record is replaced by another",
+}
+_SAMPLING_WORDS = {
+    "poisson": "Poisson, each record by its own coin",
+    "full_batch": "full batch, every record in every update",
+    "fixed_size": "fixed size, without replacement, anew each update",
+    "none": "passes in an order nobody vouches for: no amplification",
+    "arbitrary": "unknown, any record in any update: no amplification",
+}
+
+
+def summary_text(v: Mapping[str, Any]) -> str:
+    """The guarantee in a few lines.
+
+    Args:
+        v: the values of a `PrivacyReport`.
+    """
+    attack = v["attacker_true_positive_rate"]
+    rows = [
+        ("protects", f"{v['unit']}; {_ADJACENCY_WORDS[v['adjacency']]}"),
+        ("accountant", _accountants(v)),
+        ("sampling", f"{_SAMPLING_WORDS[v['sampling']]}; {_rate(v)}"),
+        ("updates", f"{v['steps']} of {v['planned_steps']} planned; {_coverage(v)}"),
+        (
+            "noise",
+            f"multiplier {v['noise_multiplier']:.5g}, clip norm {v['l2_norm_clip']:g}: "
+            f"standard deviation {v['noise_standard_deviation']:.5g} on the clipped sum",
+        ),
+        (
+            "attacker",
+            f"finds at most {attack['0.01']:.2%} of the members at 1 % false alarms, "
+            f"{attack['0.001']:.2%} at 0.1 %",
+        ),
+        ("covered", "; ".join(v["covered"])),
+        ("not covered", "; ".join(v["not_covered"])),
+    ]
+    rows += [("note", note) for note in v["notes"]]
+    lines = [f"Privacy: (epsilon, delta) = ({v['epsilon']:.4g}, {v['delta']:.3g})"]
+    return "\n".join(lines + [f"  {name:<12}{text}" for name, text in rows])
+
+
+def _accountants(v: Mapping[str, Any]) -> str:
+    others = {"RDP": v["epsilon_rdp"], "PLD": v["epsilon_pld"], "Gaussian": v["epsilon_gaussian"]}
+    figures = [f"{name} {value:.4g}" for name, value in others.items() if value is not None]
+    figures.append(f"without amplification {v['epsilon_without_amplification']:.4g}")
+    return f"{v['accountant']}; {', '.join(figures)}"
+
+
+def _rate(v: Mapping[str, Any]) -> str:
+    q = v["sampling_probability"]
+    return f"q = {v['expected_batch_size']}/{v['num_examples']} = {q:.4g}"
+
+
+def _coverage(v: Mapping[str, Any]) -> str:
+    epochs = f"each record used {v['expected_epochs']:.3g} times on average"
+    if v["expected_coverage"] is None:
+        return epochs
+    return f"{epochs}, {v['expected_coverage']:.2%} of them at least once"
