@@ -52,8 +52,10 @@ def _value(node: ast.expr) -> str | list:
     return ast.literal_eval(node)
 
 
-def _glob(patterns: ast.expr) -> set[str]:
-    paths = (path for pattern in ast.literal_eval(patterns) for path in ROOT.glob(pattern))
+def _glob(node: ast.expr) -> set[str]:
+    # Bazel's final ** takes files, pathlib's only folders.
+    patterns = (re.sub(r"\*\*$", "**/*", pattern) for pattern in ast.literal_eval(node))
+    paths = (path for pattern in patterns for path in ROOT.glob(pattern))
     return {_relative(path) for path in paths if path.is_file() and not _is_cache(path)}
 
 

@@ -66,6 +66,14 @@ def test_every_source_file_belongs_to_exactly_one_target():
     assert sorted(found.keys() - source_files()) == [], "BUILD names files that do not exist"
 
 
+def test_every_data_file_of_the_library_travels_with_one_target():
+    files = (path for path in (ROOT / "tfdp").rglob("*") if path.is_file())
+    data = {path.relative_to(ROOT).as_posix() for path in files}
+    data = {path for path in data if not path.endswith((".py", ".pyc"))}
+    libraries = (target for target in TARGETS.values() if target.name.startswith("tfdp"))
+    assert sorted(path for library in libraries for path in library.data) == sorted(data)
+
+
 @pytest.mark.parametrize("name", TARGETS)
 def test_dependencies_are_exactly_the_imports(name):
     target = TARGETS[name]
