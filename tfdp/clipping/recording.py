@@ -56,7 +56,7 @@ class Recorder:
         plan: Plan,
         batch: Batch,
         watch: Callable[[tf.Tensor], None],
-        mapped: Callable[..., Any],
+        mapped: Callable[..., Any] | None,
     ):
         self.forward = forward
         self.batch = batch
@@ -139,9 +139,10 @@ class Recorder:
         if frame.by_rule:
             if args and self._plan.widen:
                 args = (keras.tree.map_structure(self._widened, args[0]), *args[1:])
-            return rule_for(frame.layer)(frame.layer, call, self.tap, *args, **kwargs)
+            rule: Any = rule_for(frame.layer)
+            return rule(frame.layer, call, self.tap, *args, **kwargs)
         mapping: Mapping | None = self._plan.mapped.get(frame.key)
-        if mapping is not None:
+        if mapping is not None and self._mapped is not None:
             return self._mapped(self, frame, mapping, call, args, kwargs)
         return call(*args, **kwargs)
 

@@ -3,16 +3,27 @@
 Importing the package registers the rules of the built-in layers.
 """
 
-from tfdp.clipping.rules import dense, einsum_dense, embedding, normalization
+from tfdp.clipping.rules import (
+    convolution,
+    dense,
+    einsum_dense,
+    elementwise,
+    embedding,
+    normalization,
+    position,
+)
 from tfdp.clipping.rules.registry import Rule, Tap, register_rule, rule_for
 
 __all__ = [
     "Rule",
     "Tap",
+    "convolution",
     "dense",
     "einsum_dense",
+    "elementwise",
     "embedding",
     "normalization",
+    "position",
     "register_rule",
     "rule_for",
 ]

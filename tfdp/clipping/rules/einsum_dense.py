@@ -4,22 +4,43 @@ from __future__ import annotations
 
 import math
 import string
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
 
-from tfdp.clipping.rules.registry import at_least_float32, register_rule, replaced, unbroadcast
-from tfdp.clipping.terms import ExplicitTerm, MatMulTerm, Term
+from tfdp.clipping.rules.dense import lora_factors
+from tfdp.clipping.rules.registry import (
+    Terms,
+    at_least_float32,
+    register_rule,
+    replaced,
+    unbroadcast,
+)
+from tfdp.clipping.terms import ExplicitTerm, GroupedMatMulTerm, MatMulTerm, Term
+
+
+class Labels(NamedTuple):
+    """The letters of an equation, an ellipsis spelt out."""
+
+    inputs: str
+    kernel: str
+    outputs: str
 
 
 @register_rule(keras.layers.EinsumDense)
 def einsum_dense_rule(layer, call, tap, inputs, **kwargs):
     labels = _labels(layer.equation, inputs.shape.rank)
-    if not _batch_leads(*labels):  # the batch axis is moved or contracted: no rule
-        return call(inputs, **kwargs)
+    lora = lora_factors(layer, "kernel") if layer.lora_enabled else None
+    if not _batch_leads(labels) or (lora is not None and not _ends_in_outputs(labels)):
+        return call(inputs, **kwargs)  # no rule: the survey finds another way
 
     def terms(gradient):
-        yield layer._kernel, _kernel_term(*labels, layer._kernel.shape, inputs, gradient)
+        x, d = at_least_float32(inputs), at_least_float32(gradient)
+        if lora is None:
+            yield layer._kernel, kernel_term(labels, tuple(layer._kernel.shape), x, d)
+        else:
+            yield from _lora_terms(layer, labels, lora, x, d)
         if layer.bias is not None:
             yield layer.bias, ExplicitTerm(unbroadcast(gradient, layer.bias.shape))
 
@@ -28,44 +49,78 @@ def einsum_dense_rule(layer, call, tap, inputs, **kwargs):
         return call(inputs, **kwargs)
 
 
-def _labels(equation: str, input_rank: int) -> tuple[str, str, str]:
-    """Splits the equation into (inputs, kernel, outputs), an ellipsis spelt out."""
-    left, outputs = equation.replace(" ", "").split("->")
-    inputs, kernel = left.split(",")
-    unused = [letter for letter in string.ascii_letters if letter not in equation]
-    spelt = "".join(unused[: input_rank - len(inputs.replace("...", ""))])
-    return tuple(part.replace("...", spelt) for part in (inputs, kernel, outputs))
+def kernel_term(labels: Labels, shape: tuple[int, ...], x: tf.Tensor, d: tf.Tensor) -> Term:
+    """Returns the term of the kernel of ``outputs = einsum(inputs, kernel)``.
 
-
-def _batch_leads(inputs: str, kernel: str, outputs: str) -> bool:
-    batch = inputs[0]
-    return outputs[0] == batch and batch not in kernel
-
-
-def _kernel_term(
-    inputs: str, kernel: str, outputs: str, shape: tuple[int, ...], x: tf.Tensor, grad: tf.Tensor
-) -> Term:
-    x, grad = at_least_float32(x), at_least_float32(grad)
+    Args:
+      labels: The equation; both inputs and outputs start with the batch axis.
+      shape: The kernel's shape.
+      x: The inputs.
+      d: The gradients of the outputs.
+    """
+    inputs, kernel, outputs = labels
     contracted = "".join(c for c in kernel if c in inputs and c not in outputs)
     produced = "".join(c for c in kernel if c in outputs and c not in inputs)
+    shared = "".join(c for c in kernel if c in outputs and c in inputs)
     positions = "".join(c for c in outputs[1:] if c not in kernel)
-    plain = set(inputs) == set(inputs[0] + positions + contracted)
-    if plain and kernel == contracted + produced:
-        rows = _matrix(x, inputs, positions, contracted)
-        return MatMulTerm(rows, _matrix(grad, outputs, positions, produced), tuple(shape))
-    if plain and kernel == produced + contracted:
-        columns = _matrix(grad, outputs, positions, produced)
-        return MatMulTerm(columns, _matrix(x, inputs, positions, contracted), tuple(shape))
-    # Weights that are neither one matrix nor its transpose, such as one matrix per head.
-    return ExplicitTerm(tf.einsum(f"{inputs},{outputs}->{inputs[0]}{kernel}", x, grad))
+    if set(inputs) != set(inputs[0] + shared + positions + contracted):
+        # The layer sums its inputs over an axis that the kernel does not have.
+        return ExplicitTerm(tf.einsum(f"{inputs},{outputs}->{inputs[0]}{kernel}", x, d))
+    rows = _grouped(x, inputs, shared, positions, contracted)
+    columns = _grouped(d, outputs, shared, positions, produced)
+    if not shared and kernel == contracted + produced:
+        return MatMulTerm(rows[:, 0], columns[:, 0], shape)
+    if not shared and kernel == produced + contracted:
+        return MatMulTerm(columns[:, 0], rows[:, 0], shape)
+    blocks = shared + contracted + produced
+    sizes = tuple(shape[kernel.index(c)] for c in blocks)
+    return GroupedMatMulTerm(rows, columns, sizes, tuple(blocks.index(c) for c in kernel))
 
 
-def _matrix(tensor: tf.Tensor, labels: str, positions: str, features: str) -> tf.Tensor:
-    """Orders and groups the axes as [B, positions, features]."""
-    order = labels[0] + positions + features
+def _lora_terms(
+    layer: keras.layers.Layer, labels: Labels, lora: tuple, x: tf.Tensor, d: tf.Tensor
+) -> Terms:
+    """kernel = constant + scale * a @ b: an einsum with a, then a product with b."""
+    a, b, scale = lora
+    inputs, kernel, outputs = labels
+    last, rank = kernel[-1], _unused(inputs + kernel + outputs)[0]
+    middle = outputs.replace(last, rank)
+    down = scale * tf.einsum(f"{outputs},{rank}{last}->{middle}", d, b)
+    first = Labels(inputs, kernel[:-1] + rank, middle)
+    yield layer.lora_kernel_a, kernel_term(first, tuple(a.shape), x, down)
+    up = scale * tf.einsum(f"{inputs},{kernel[:-1]}{rank}->{middle}", x, a)
+    second = Labels(middle, rank + last, outputs)
+    yield layer.lora_kernel_b, kernel_term(second, tuple(b.shape), up, d)
+
+
+def _labels(equation: str, input_rank: int) -> Labels:
+    left, outputs = equation.replace(" ", "").split("->")
+    inputs, kernel = left.split(",")
+    spelt = _unused(equation)[: input_rank - len(inputs.replace("...", ""))]
+    return Labels(*(part.replace("...", spelt) for part in (inputs, kernel, outputs)))
+
+
+def _unused(letters: str) -> str:
+    return "".join(letter for letter in string.ascii_letters if letter not in letters)
+
+
+def _batch_leads(labels: Labels) -> bool:
+    batch = labels.inputs[0]
+    return labels.outputs[0] == batch and batch not in labels.kernel
+
+
+def _ends_in_outputs(labels: Labels) -> bool:
+    last = labels.kernel[-1]
+    return last in labels.outputs and last not in labels.inputs
+
+
+def _grouped(
+    tensor: tf.Tensor, labels: str, shared: str, positions: str, features: str
+) -> tf.Tensor:
+    """Orders and groups the axes as [B, shared, positions, features]."""
+    order = labels[0] + shared + positions + features
     tensor = tf.transpose(tensor, [labels.index(label) for label in order])
     sizes = dict(zip(order, tensor.shape, strict=True))
     return tf.reshape(
-        tensor,
-        [-1, math.prod(sizes[c] for c in positions), math.prod(sizes[c] for c in features)],
+        tensor, [-1, *(math.prod(sizes[c] for c in axes) for axes in (shared, positions, features))]
     )

@@ -1,17 +1,63 @@
-"""Embedding: outputs = table[ids]."""
+"""Embedding: outputs = table[ids]; ReversibleEmbedding: also logits = inputs @ table^T."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
 
 import keras
 import tensorflow as tf
 
+from tfdp.clipping.rules.dense import lora_factors
 from tfdp.clipping.rules.registry import as_positions, register_rule
-from tfdp.clipping.terms import LookupTerm
+from tfdp.clipping.terms import LookupTerm, MatMulTerm
 
 
 @register_rule(keras.layers.Embedding)
 def embedding_rule(layer, call, tap, inputs):
+    return tap(call(inputs), _lookup_terms(layer, inputs))
+
+
+@register_rule(keras.layers.ReversibleEmbedding)
+def reversible_embedding_rule(layer, call, tap, inputs, reverse=False):
+    if not reverse:
+        outputs = call(inputs)
+        return tap(outputs, _lookup_terms(layer, inputs))
+    if layer.lora_enabled and layer.tie_weights:  # a product with the sum of three matrices
+        return call(inputs, reverse=True)
+
     def terms(gradient):
+        x, d = as_positions(inputs), as_positions(gradient)
+        if layer.tie_weights:  # the table is [vocabulary, width], transposed for the product
+            yield layer._embeddings, MatMulTerm(d, x, tuple(layer._embeddings.shape))
+        else:
+            yield layer.reverse_embeddings, MatMulTerm(x, d, tuple(layer.reverse_embeddings.shape))
+
+    if layer.reverse_dtype is not None:
+        inputs = keras.ops.cast(inputs, layer.reverse_dtype)
+    table = layer.embeddings if layer.tie_weights else layer.reverse_embeddings
+    table = keras.ops.cast(table, inputs.dtype)
+    kernel = keras.ops.transpose(table) if layer.tie_weights else table
+    logits = tap(keras.ops.matmul(inputs, kernel), terms)
+    cap = layer.logit_soft_cap  # the gradient is needed before the cap
+    return logits if cap is None else keras.ops.tanh(logits / cap) * cap
+
+
+def _lookup_terms(layer: keras.layers.Embedding, inputs: tf.Tensor) -> Callable:
+    lora = lora_factors(layer, "embeddings") if layer.lora_enabled else None
+
+    def terms(gradient: tf.Tensor) -> Iterator:
         gradient = as_positions(gradient)
         ids = tf.cast(tf.reshape(inputs, [-1, gradient.shape[1]]), tf.int32)
-        yield layer._embeddings, LookupTerm(ids, gradient, layer.input_dim)
+        ids = tf.where(ids < 0, ids + layer.input_dim, ids)  # Keras counts these from the end
+        if lora is None:
+            yield layer._embeddings, LookupTerm(ids, gradient, layer.input_dim)
+            return
+        a, b, scale = lora  # table = constant + scale * a @ b
+        down = scale * tf.tensordot(gradient, tf.transpose(b), 1)
+        yield layer.lora_embeddings_a, LookupTerm(ids, down, layer.input_dim)
+        yield (
+            layer.lora_embeddings_b,
+            MatMulTerm(scale * tf.gather(a, ids), gradient, tuple(b.shape)),
+        )
 
-    return tap(call(inputs), terms)
+    return terms

@@ -15,10 +15,10 @@ Terms = Iterable[tuple[keras.Variable, Term]]
 Tap = Callable[[tf.Tensor, Callable[[tf.Tensor], Terms]], tf.Tensor]
 Rule = Callable[..., Any]
 
-_RULES: dict[type, Rule] = {}
+_RULES: dict[type | str, Rule] = {}
 
 
-def register_rule(layer_class: type[keras.layers.Layer]) -> Callable[[Rule], Rule]:
+def register_rule(layer_class: type[keras.layers.Layer] | str) -> Callable[[Rule], Rule]:
     """Registers how the single-pass engine clips the weights of a layer class.
 
     A rule runs in place of ``layer.call``. It computes the same outputs, and hands every
@@ -34,8 +34,8 @@ def register_rule(layer_class: type[keras.layers.Layer]) -> Callable[[Rule], Rul
             return tap(call(inputs), terms)
 
     Args:
-      layer_class: The class whose ``call`` the rule stands for. A subclass that overrides
-        ``call`` is not covered by it.
+      layer_class: The class whose ``call`` the rule stands for, or its full dotted name. A
+        subclass that overrides ``call`` is not covered by it.
 
     Returns:
       A decorator for ``rule(layer, call, tap, *args, **kwargs) -> outputs``.
@@ -51,8 +51,9 @@ def register_rule(layer_class: type[keras.layers.Layer]) -> Callable[[Rule], Rul
 def rule_for(layer: keras.layers.Layer) -> Rule | None:
     """Returns the rule of the layer, or None where its ``call`` is not one with a rule."""
     for base in type(layer).__mro__:
-        if base in _RULES and type(layer).call is base.call:  # type: ignore[attr-defined]
-            return _RULES[base]
+        rule = _RULES.get(base) or _RULES.get(f"{base.__module__}.{base.__qualname__}")
+        if rule is not None and type(layer).call is base.call:  # type: ignore[attr-defined]
+            return rule
     return None
 
 

@@ -1,0 +1,74 @@
+"""The engine equals a loop over single examples for every kind of convolution."""
+
+import keras
+import pytest
+
+from tests.clipping.models import floats, perturbed
+from tests.clipping.reference import check
+from tfdp.clipping.terms import ConvolutionTerm
+
+layers = keras.layers
+
+CASES = {
+    "1d": (lambda: layers.Conv1D(3, 3, strides=2), (9, 2)),
+    "1d causal, dilated": (lambda: layers.Conv1D(3, 3, dilation_rate=2, padding="causal"), (7, 2)),
+    "1d same, even, strided": (lambda: layers.Conv1D(3, 4, strides=3, padding="same"), (8, 2)),
+    "2d": (lambda: layers.Conv2D(3, (3, 2), activation="relu"), (6, 5, 2)),
+    "2d same, strided": (lambda: layers.Conv2D(3, 3, strides=(2, 1), padding="same"), (6, 5, 2)),
+    "2d dilated": (lambda: layers.Conv2D(3, 2, dilation_rate=(2, 3), use_bias=False), (6, 7, 2)),
+    "2d in groups": (lambda: layers.Conv2D(6, 3, groups=2, padding="same"), (5, 4, 4)),
+    "2d patches": (lambda: layers.Conv2D(4, 2, strides=2), (6, 6, 3)),
+    "2d step beyond the kernel": (lambda: layers.Conv2D(4, 1, strides=2), (5, 6, 3)),
+    "3d": (lambda: layers.Conv3D(2, (2, 3, 1), padding="same"), (3, 4, 3, 2)),
+    "1d transposed": (lambda: layers.Conv1DTranspose(3, 3, strides=2), (5, 2)),
+    "2d transposed, same": (
+        lambda: layers.Conv2DTranspose(3, 3, strides=(2, 3), padding="same"),
+        (3, 4, 2),
+    ),
+    "2d transposed, padded": (
+        lambda: layers.Conv2DTranspose(2, 3, strides=2, output_padding=1),
+        (3, 3, 2),
+    ),
+    "3d transposed": (lambda: layers.Conv3DTranspose(2, 2, padding="same"), (3, 2, 3, 2)),
+    "1d depthwise": (lambda: layers.DepthwiseConv1D(3, depth_multiplier=2), (7, 3)),
+    "2d depthwise": (
+        lambda: layers.DepthwiseConv2D(3, strides=2, padding="same", depth_multiplier=2),
+        (6, 5, 3),
+    ),
+    "1d separable": (lambda: layers.SeparableConv1D(4, 3, activation="relu"), (7, 3)),
+    "2d separable": (
+        lambda: layers.SeparableConv2D(4, 3, depth_multiplier=2, padding="same", strides=2),
+        (6, 5, 3),
+    ),
+}
+
+
+def build_of(make, shape):
+    def build():
+        return perturbed(keras.Sequential([layers.Input(shape), make()]))
+
+    return build
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_equals_the_loop(case):
+    make, shape = case
+    build = build_of(make, shape)
+    check(build, floats(3, *shape), floats(3, *build().output_shape[1:]), engines=["single_pass"])
+
+
+@pytest.mark.parametrize("way", ["explicit", "streamed", "gram"])
+@pytest.mark.parametrize("name", ["2d same, strided", "2d in groups", "2d transposed, same"])
+def test_every_way_to_the_norm_gives_the_same(monkeypatch, way, name):
+    monkeypatch.setattr(ConvolutionTerm, "way", way)
+    make, shape = CASES[name]
+    build = build_of(make, shape)
+    check(build, floats(3, *shape), floats(3, *build().output_shape[1:]), engines=["single_pass"])
+
+
+def test_under_xla():
+    def build():
+        stack = [layers.Input((6, 6, 4)), layers.Conv2D(4, 3, strides=2, groups=2)]
+        return perturbed(keras.Sequential([*stack, layers.SeparableConv2D(3, 2)]))
+
+    check(build, floats(3, 6, 6, 4), floats(3, 1, 1, 3), engines=["single_pass"], jit_compile=True)

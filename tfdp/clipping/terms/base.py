@@ -1,0 +1,70 @@
+"""What a term must know, and the plainest one."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import math
+
+import tensorflow as tf
+
+
+class Term(abc.ABC):
+    """Per-example gradients ``[B, *shape]`` of one weight, in float32 or float64."""
+
+    @abc.abstractmethod
+    def squared_norm(self) -> tf.Tensor:
+        """Returns the squared L2 norm of every example's gradient, ``[B]``."""
+
+    @abc.abstractmethod
+    def weighted_sum(self, coefficients: tf.Tensor) -> tf.Tensor:
+        """Returns ``sum_i coefficients[i] * gradient[i]`` in the weight's shape."""
+
+    @abc.abstractmethod
+    def per_example(self) -> tf.Tensor:
+        """Returns the gradients themselves, ``[B, *shape]``."""
+
+    @abc.abstractmethod
+    def keep(self, rows: tf.Tensor) -> Term:
+        """Returns the term with the rows outside the mask ``rows`` ([B] bool) set to zero.
+
+        A select, not a product: the rows dropped may hold NaN or infinities.
+        """
+
+
+@dataclasses.dataclass(frozen=True)
+class ExplicitTerm(Term):
+    """Gradients formed one by one; right for small weights such as biases and scales."""
+
+    gradients: tf.Tensor  # [B, *shape]
+
+    def squared_norm(self) -> tf.Tensor:
+        return row_squares(self.gradients)
+
+    def weighted_sum(self, coefficients: tf.Tensor) -> tf.Tensor:
+        size = math.prod(self.gradients.shape[1:])
+        flat = tf.reshape(self.gradients, [-1, size])
+        total = tf.matmul(coefficients[tf.newaxis, :], flat)
+        return tf.reshape(total, self.gradients.shape[1:])
+
+    def per_example(self) -> tf.Tensor:
+        return self.gradients
+
+    def keep(self, rows: tf.Tensor) -> ExplicitTerm:
+        return ExplicitTerm(select_rows(rows, self.gradients))
+
+
+def row_squares(values: tf.Tensor) -> tf.Tensor:
+    """Sums the squares of every example's numbers: ``[B, ...] -> [B]``."""
+    return tf.reduce_sum(values * values, axis=list(range(1, values.shape.rank)))
+
+
+def scale_rows(coefficients: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    """Multiplies ``values[i]`` by ``coefficients[i]``."""
+    return values * tf.reshape(coefficients, [-1] + [1] * (values.shape.rank - 1))
+
+
+def select_rows(rows: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    """Sets the rows of ``values`` outside the mask ``rows`` to zero."""
+    selector = tf.reshape(rows, [-1] + [1] * (values.shape.rank - 1))
+    return tf.where(selector, values, tf.zeros([], values.dtype))

@@ -1,0 +1,134 @@
+"""Kernels of convolutions, without patches: one matrix product for every place in the window."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Iterator
+
+import tensorflow as tf
+
+from tfdp.clipping.terms.base import ExplicitTerm, Term, row_squares, scale_rows, select_rows
+from tfdp.clipping.terms.cost import cheapest_for_convolution
+
+
+@dataclasses.dataclass(frozen=True)
+class Window:
+    """The geometry of a convolution over any number of spatial axes.
+
+    Attributes:
+      size: Places of the kernel along every axis.
+      strides: Steps between positions along every axis.
+      dilation: Steps between places of the kernel along every axis.
+      padding: "valid" or "same".
+    """
+
+    size: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilation: tuple[int, ...]
+    padding: str
+
+    def views(self, inputs: tf.Tensor, positions: tuple[int, ...]) -> Iterator[tf.Tensor]:
+        """Yields, for every place of the kernel in order, what it sees at all positions.
+
+        Args:
+          inputs: ``[B, *spatial, C]``.
+          positions: How many positions the window takes along every axis.
+
+        Yields:
+          ``[B, T, C]``, where T is the number of positions.
+        """
+        spatial = inputs.shape[1:-1]
+        steps = list(zip(positions, self.strides, self.dilation, strict=True))
+        margins = [self._margins(*axis) for axis in zip(spatial, self.size, steps, strict=True)]
+        padded = tf.pad(inputs, [(0, 0), *margins, (0, 0)])
+        for place in itertools.product(*map(range, self.size)):
+            slices = [
+                slice(i * dilation, i * dilation + (n - 1) * stride + 1, stride)
+                for i, (n, stride, dilation) in zip(place, steps, strict=True)
+            ]
+            view = padded[(slice(None), *slices, slice(None))]
+            yield tf.reshape(view, [-1, math.prod(positions), inputs.shape[-1]])
+
+    def _margins(self, length: int, k: int, steps: tuple[int, int, int]) -> tuple[int, int]:
+        n, stride, dilation = steps
+        reach = (n - 1) * stride + (k - 1) * dilation + 1
+        before = max(reach - length, 0) // 2 if self.padding == "same" else 0
+        return before, max(reach - length - before, 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class ConvolutionTerm(Term):
+    """Kernel ``[*window.size, p, groups * q]`` of a convolution.
+
+    Attributes:
+      inputs: ``[B, *spatial, groups * p]``.
+      output_gradients: ``[B, *positions, groups * q]``.
+      window: The geometry.
+      groups: Blocks of channels that are convolved apart.
+      backward: ``(inputs, output_gradients) -> gradient of the kernel``, summed over the batch.
+    """
+
+    inputs: tf.Tensor
+    output_gradients: tf.Tensor
+    window: Window
+    groups: int
+    backward: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+
+    @property
+    def way(self) -> str:
+        """The cheapest way: "explicit", "streamed" or "gram"; see ``terms.cost``."""
+        positions = math.prod(self.output_gradients.shape[1:-1])
+        p, q = (t.shape[-1] // self.groups for t in (self.inputs, self.output_gradients))
+        places = math.prod(self.window.size)
+        held = math.prod(self.inputs.shape[1:]) + math.prod(self.output_gradients.shape[1:])
+        return cheapest_for_convolution(positions, places * p, q, self.groups, held)
+
+    def squared_norm(self) -> tf.Tensor:
+        if self.way != "gram":
+            return tf.add_n([row_squares(block) for block in self._blocks()])
+        gram_in = tf.add_n([tf.matmul(v, v, transpose_b=True) for v in self._views()])
+        gradients = self._gradients()
+        gram_out = tf.matmul(gradients, gradients, transpose_b=True)
+        return tf.maximum(tf.reduce_sum(gram_in * gram_out, axis=[1, 2, 3]), 0.0)
+
+    def weighted_sum(self, coefficients: tf.Tensor) -> tf.Tensor:
+        if self.way == "explicit":
+            return ExplicitTerm(self.per_example()).weighted_sum(coefficients)
+        return self.backward(self.inputs, scale_rows(coefficients, self.output_gradients))
+
+    def per_example(self) -> tf.Tensor:
+        blocks = tf.stack(list(self._blocks()), axis=1)  # [B, places, G, p, q]
+        _, _, groups, p, q = blocks.shape
+        blocks = tf.transpose(blocks, [0, 1, 3, 2, 4])
+        return tf.reshape(blocks, [-1, *self.window.size, p, groups * q])
+
+    def keep(self, rows: tf.Tensor) -> ConvolutionTerm:
+        return dataclasses.replace(
+            self,
+            inputs=select_rows(rows, self.inputs),
+            output_gradients=select_rows(rows, self.output_gradients),
+        )
+
+    def _blocks(self) -> Iterator[tf.Tensor]:
+        """Yields the gradients ``[B, G, p, q]`` of every place of the kernel."""
+        gradients = self._gradients()
+        for view in self._views():
+            yield tf.matmul(view, gradients, transpose_a=True)
+
+    def _views(self) -> Iterator[tf.Tensor]:  # [B, G, T, p]
+        positions = tuple(self.output_gradients.shape[1:-1])
+        return map(self._grouped, self.window.views(self.inputs, positions))
+
+    def _gradients(self) -> tf.Tensor:  # [B, G, T, q]
+        positions = math.prod(self.output_gradients.shape[1:-1])
+        channels = self.output_gradients.shape[-1]
+        return self._grouped(tf.reshape(self.output_gradients, [-1, positions, channels]))
+
+    def _grouped(self, values: tf.Tensor) -> tf.Tensor:
+        _, positions, channels = values.shape
+        if self.groups == 1:
+            return values[:, tf.newaxis]
+        split = tf.reshape(values, [-1, positions, self.groups, channels // self.groups])
+        return tf.transpose(split, [0, 2, 1, 3])

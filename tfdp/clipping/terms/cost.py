@@ -1,0 +1,38 @@
+"""Which of the exact ways to a norm and a clipped sum is the cheapest.
+
+For a weight ``[p, q]`` used at T positions of an example, in multiplications an example:
+
+- explicit: form the gradient (T p q), square it, and later add it up (a pass over p q numbers).
+- Gram: T^2 (p + q) for the norm, and T p q for the sum, from inputs and output gradients.
+"""
+
+from __future__ import annotations
+
+# How many multiplications of a matrix product take the time of passing over one number of the
+# explicit gradient, which is written, squared and added up.
+_PASS = 12
+
+
+def explicit_is_cheaper(positions: int, p: int, q: int) -> bool:
+    """Whether to form the per-example gradients ``[p, q]`` rather than Gram matrices."""
+    return _PASS * p * q < positions * positions * (p + q)
+
+
+def cheapest_for_convolution(positions: int, p: int, q: int, groups: int, held: int) -> str:
+    """Returns "explicit", "streamed" or "gram" for a convolution of ``groups`` blocks.
+
+    Streamed: form the gradient for the norm, one place of the kernel after the other, throw it
+    away, and form the clipped sum from inputs and output gradients (2 T p q).
+
+    Args:
+      positions: Positions T of the window.
+      p: Inputs of the kernel: places of the window times channels, of one group.
+      q: Output channels of one group.
+      groups: Number of groups.
+      held: Numbers an example that the layer's inputs and outputs have.
+    """
+    product = positions * p * q
+    costs = {"streamed": 2 * product, "gram": positions * positions * (p + q) + product}
+    if groups * p * q <= held:  # else the gradients would need more memory than the activations
+        costs["explicit"] = product + _PASS * p * q
+    return min(costs, key=lambda way: costs[way])

@@ -1,0 +1,120 @@
+"""Weights of matrix products."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import tensorflow as tf
+
+from tfdp.clipping.terms.base import ExplicitTerm, Term, row_squares, scale_rows, select_rows
+from tfdp.clipping.terms.cost import explicit_is_cheaper
+
+
+@dataclasses.dataclass(frozen=True)
+class MatMulTerm(Term):
+    """Weight of ``outputs = inputs @ weight`` at T positions: ``gradient[i] = inputs[i]^T d[i]``.
+
+    Attributes:
+      inputs: ``[B, T, p]``.
+      output_gradients: ``[B, T, q]``.
+      shape: The weight's own shape; its entries in order are those of ``[p, q]``.
+    """
+
+    inputs: tf.Tensor
+    output_gradients: tf.Tensor
+    shape: tuple[int, ...]
+
+    @property
+    def forms_gradients(self) -> bool:
+        """Whether the explicit ``[B, p, q]`` gradients are cheaper than the Gram matrices."""
+        positions, p = self.inputs.shape[1:]
+        return positions > 1 and explicit_is_cheaper(positions, p, self.output_gradients.shape[2])
+
+    def squared_norm(self) -> tf.Tensor:
+        if self.inputs.shape[1] == 1:  # a rank-one gradient: |x|^2 |d|^2
+            return row_squares(self.inputs) * row_squares(self.output_gradients)
+        if self.forms_gradients:
+            return row_squares(self._matrices())
+        return gram_product(self.inputs, self.output_gradients)
+
+    def weighted_sum(self, coefficients: tf.Tensor) -> tf.Tensor:
+        if self.forms_gradients:
+            return tf.reshape(ExplicitTerm(self._matrices()).weighted_sum(coefficients), self.shape)
+        scaled = scale_rows(coefficients, self.output_gradients)
+        p, q = self.inputs.shape[2], self.output_gradients.shape[2]
+        total = tf.matmul(
+            tf.reshape(self.inputs, [-1, p]), tf.reshape(scaled, [-1, q]), transpose_a=True
+        )
+        return tf.reshape(total, self.shape)
+
+    def per_example(self) -> tf.Tensor:
+        return tf.reshape(self._matrices(), [-1, *self.shape])
+
+    def keep(self, rows: tf.Tensor) -> MatMulTerm:
+        return MatMulTerm(
+            select_rows(rows, self.inputs),
+            select_rows(rows, self.output_gradients),
+            self.shape,
+        )
+
+    def _matrices(self) -> tf.Tensor:  # [B, p, q]
+        return tf.matmul(self.inputs, self.output_gradients, transpose_a=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupedMatMulTerm(Term):
+    """Weight of G matrix products side by side, such as one matrix per head or per position.
+
+    Attributes:
+      inputs: ``[B, G, T, p]``.
+      output_gradients: ``[B, G, T, q]``.
+      sizes: The weight's axes in the order of ``[G, p, q]``, each of which may be several.
+      order: Permutation that brings these axes to the weight's own order.
+    """
+
+    inputs: tf.Tensor
+    output_gradients: tf.Tensor
+    sizes: tuple[int, ...]
+    order: tuple[int, ...]
+
+    def squared_norm(self) -> tf.Tensor:
+        groups = self.inputs.shape[1]
+        squares = self._one_by_one().squared_norm()
+        return tf.reduce_sum(tf.reshape(squares, [-1, groups]), axis=1)
+
+    def weighted_sum(self, coefficients: tf.Tensor) -> tf.Tensor:
+        scaled = scale_rows(coefficients, self.output_gradients)
+        total = tf.einsum("bgtp,bgtq->gpq", self.inputs, scaled)
+        return tf.transpose(tf.reshape(total, self.sizes), self.order)
+
+    def per_example(self) -> tf.Tensor:
+        matrices = tf.matmul(self.inputs, self.output_gradients, transpose_a=True)
+        matrices = tf.reshape(matrices, [-1, *self.sizes])
+        return tf.transpose(matrices, [0, *(axis + 1 for axis in self.order)])
+
+    def keep(self, rows: tf.Tensor) -> GroupedMatMulTerm:
+        return dataclasses.replace(
+            self,
+            inputs=select_rows(rows, self.inputs),
+            output_gradients=select_rows(rows, self.output_gradients),
+        )
+
+    def _one_by_one(self) -> MatMulTerm:
+        """The groups of all examples as examples of their own."""
+        inputs, gradients = (
+            tf.reshape(t, [-1, *t.shape[2:]]) for t in (self.inputs, self.output_gradients)
+        )
+        return MatMulTerm(inputs, gradients, (math.prod(self.sizes) // self.inputs.shape[1],))
+
+
+def gram_product(inputs: tf.Tensor, output_gradients: tf.Tensor) -> tf.Tensor:
+    """Returns ``|inputs[i]^T output_gradients[i]|^2`` for ``[B, T, p]`` and ``[B, T, q]``.
+
+    ``|sum_t x_t d_t^T|^2 = sum_{t,t'} (x_t . x_t') (d_t . d_t')``: the ghost norm of Li et al.
+    2021, "Large Language Models Can Be Strong Differentially Private Learners", eq. 4.
+    """
+    gram_in = tf.matmul(inputs, inputs, transpose_b=True)
+    gram_out = tf.matmul(output_gradients, output_gradients, transpose_b=True)
+    # Rounding can leave a tiny negative number where the true norm is zero.
+    return tf.maximum(tf.reduce_sum(gram_in * gram_out, axis=[1, 2]), 0.0)
