@@ -70,6 +70,7 @@ class ArraySource(RecordSource):
         """Returns the rows at `indices`; see `RecordSource.fetch`."""
         indices = tf.convert_to_tensor(indices, tf.int64)
         rows = tf.numpy_function(self._rows, [indices], self._dtypes, stateful=False)
+        rows = tf.nest.flatten(rows)  # eagerly, one array alone comes without a list
         for row, leaf in zip(rows, self._leaves, strict=True):
             row.set_shape([indices.shape[0], *leaf.shape[1:]])
         return *as_parts(self._data, rows), tf.ones_like(indices, tf.bool)
@@ -115,7 +116,11 @@ def _holds_text(array: np.ndarray) -> bool:
 
 def _common_length(data: dict[str, Any]) -> int:
     """Returns the number of rows of every array, or says which differ."""
-    lengths = {_joined(path): len(leaf) for path, leaf in keras.tree.flatten_with_path(data)}
+    lengths = {
+        _joined((name, *path)): len(leaf)
+        for name, part in data.items()
+        for path, leaf in keras.tree.flatten_with_path(part)
+    }
     if "x" not in data or not lengths:
         raise ValueError("x is None or holds no arrays: there is nothing to train on.")
     if len(set(lengths.values())) > 1:

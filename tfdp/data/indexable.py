@@ -119,7 +119,7 @@ class IndexableSource(RecordSource):
         if [value.shape for value in values] != self._shapes:
             return "wrong_shape"
         for leaf, value in zip(leaves, values, strict=True):
-            leaf[row] = value
+            leaf[row] = value[()]
         return None
 
 

@@ -82,7 +82,9 @@ class RandomResizedCrop:
     def __call__(self, picture: np.ndarray, size: int, record: int, update: int) -> np.ndarray:
         """Returns the part, uint8 `[size, size, 3]`."""
         # Record and update each fill a 64-bit word of the counter: no two draws share numbers.
-        philox = np.random.Philox(key=self.seed, counter=(update << 192) | (record << 128))
+        # (As Python integers: NumPy's would overflow.)
+        counter = int(update) << 192 | int(record) << 128
+        philox = np.random.Philox(key=self.seed, counter=counter)
         rng = np.random.Generator(philox)
         part = _cut(picture, self._box(picture, rng), size)
         return part[:, ::-1] if self.flip and rng.random() < 0.5 else part

@@ -1,0 +1,50 @@
+"""The program `launch.prepare_data`, as people run it."""
+
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tests.data.fake_package import small_package
+
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+def _run(*flags):
+    return subprocess.run(
+        [sys.executable, "-m", "launch.prepare_data", *flags],
+        cwd=_ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_an_archive_becomes_a_data_set(tmp_path):
+    with tarfile.open(tmp_path / "icons.tgz", "w:gz") as tar:
+        tar.add(small_package(tmp_path / "icons"), "package")
+    done = _run(
+        "--dataset=icons",
+        f"--source={tmp_path / 'icons.tgz'}",
+        f"--output={tmp_path / 'out'}",
+        "--image_size=16",
+        "--processes=1",
+    )
+    assert done.returncode == 0, done.stderr
+    assert "train: " in done.stdout and "left out, broken: 1" in done.stdout
+    assert {p.suffix for p in (tmp_path / "out").iterdir()} == {".array_record", ".json", ".md"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--dataset=icons", "--source=nowhere"), "prepare_data: --source=nowhere does not exist"),
+        (("--dataset=icns", "--source=."), "value should be one of <icons_small|icons|vocabulary>"),
+    ],
+)
+def test_wrong_flags_get_one_clear_line(tmp_path, flags, message):
+    done = _run(*flags, f"--output={tmp_path}")
+    assert done.returncode != 0
+    assert message in done.stderr and "Traceback" not in done.stderr
