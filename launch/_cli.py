@@ -37,15 +37,21 @@ def fail(message: str) -> NoReturn:
 def _parse(arguments: list[str]) -> list[str]:
     try:
         left = flags.FLAGS(arguments)
+        unset = "config" in flags.FLAGS and not _is_loaded(flags.FLAGS["config"].value)
     except (KeyError, AttributeError) as error:  # ml_collections, about a key of the config
         fail(_unknown_key(str(error.args[0])))
     except (flags.Error, ValueError, TypeError, OSError) as error:
         fail(_last_words(str(error)))
     if len(left) > 1:
         fail(f"unexpected argument {left[1]!r}; settings are given as --name=value.")
-    if "config" in flags.FLAGS and flags.FLAGS["config"].value is None:
+    if unset:
         fail("--config is missing: name a file, as in --config=configs/quickstart.py.")
     return left
+
+
+def _is_loaded(config: Any) -> bool:
+    """Whether there is a config; raises what kept its file from being read."""
+    return config is not None and config.is_locked is not None
 
 
 def _unknown_key(text: str) -> str:
@@ -58,6 +64,9 @@ def _unknown_key(text: str) -> str:
 
 def _last_words(text: str) -> str:
     """The message itself, where absl hands over the traceback of a config file with it."""
+    missing = re.search(r"No such file or directory: '(.+?)'", text)
+    if missing:
+        return f"there is no file {missing[1]}; --config names one, as in configs/quickstart.py."
     if "Traceback (most recent call last)" not in text:
         return text
     last = re.split(r"\n(?=\w[\w.]*(?:Error|Exception)\b)", text)[-1]

@@ -1,0 +1,156 @@
+"""`python -m launch.plan`: what a run costs, before it runs."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Runs the launch once for each list of arguments, in forks of a process that imported it once.
+MANY = """
+import json, os, sys, tempfile
+from launch import plan
+from launch._cli import run_program
+results = []
+for arguments in json.loads(sys.argv[1]):
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        child = os.fork()
+        if not child:
+            os.dup2(out.fileno(), 1)
+            os.dup2(err.fileno(), 2)
+            sys.argv = ["launch.plan", *arguments]
+            run_program(plan.main)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        texts = []
+        for file in (out, err):
+            file.seek(0)
+            texts.append(file.read().decode())
+        results.append([code, *texts])
+print("RESULTS" + json.dumps(results))
+"""
+
+DPCAP = "--config=configs/dpcap.py:base"
+QUICK = "--config=configs/quickstart.py"
+
+RIGHT = {
+    "dpcap": [DPCAP],
+    "quickstart": [QUICK],
+    "full batch": [QUICK, "--config.privacy.batch_size=500", "--config.privacy.num_examples=500"],
+    "large delta": [QUICK, "--config.privacy.delta=0.001", "--config.privacy.steps=1"],
+    "no noise": [DPCAP, "--config.privacy.noise_multiplier=0"],
+}
+WRONG = {
+    "batch above N": (
+        [QUICK, "--config.privacy.num_examples=1000", "--config.privacy.batch_size=2048"],
+        "batch_size 2048 is larger than num_examples 1000",
+    ),
+    "epsilon": ([QUICK, "--config.privacy.epsilon=-1"], "epsilon must be a finite number above 0"),
+    "both": ([DPCAP, "--config.privacy.epsilon=8"], "exactly one of epsilon and noise_multiplier"),
+    "misspelt key": (
+        [QUICK, "--config.privacy.batchsize=8"],
+        "the config has no key 'batchsize'; did you mean 'batch_size'?",
+    ),
+    "unknown section": ([QUICK, "--config.pirvacy.steps=8"], "the config has no key 'pirvacy'"),
+    "unknown flag": ([QUICK, "--workdri=x"], "Unknown command line flag 'workdri'"),
+    "no number": ([QUICK, "--config.privacy.steps=many"], "steps=many"),
+    "model": ([QUICK, "--config.model.patch_size=7"], "not a multiple of patch_size 7"),
+    "no file": (["--config=configs/nowhere.py"], "there is no file configs/nowhere.py"),
+    "no config": ([], "--config is missing"),
+    "argument": ([QUICK, "steps=3"], "unexpected argument 'steps=3'"),
+    "size": (["--config=configs/dpcap.py:huge"], "configs/dpcap.py has no 'huge'"),
+}
+
+
+@pytest.fixture(scope="module")
+def results():
+    """Exit code, output and errors of each case, by name."""
+    cases = {**RIGHT, **{name: arguments for name, (arguments, _) in WRONG.items()}}
+    child = subprocess.run(
+        [sys.executable, "-c", MANY, json.dumps(list(cases.values()))],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert child.returncode == 0, child.stderr
+    answers = json.loads(child.stdout.split("RESULTS")[1])
+    return dict(zip(cases, answers, strict=True))
+
+
+def row(text, name):
+    found = re.search(rf"^  {re.escape(name)} +(.*)$", text, re.MULTILINE)
+    assert found, f"no row {name!r} in\n{text}"
+    return found[1]
+
+
+def table(text):
+    """The table of epsilon: updates -> (RDP, PLD)."""
+    rows = re.findall(r"^ +([\d,]+) +([\d.]+) +([\d.]+)$", text, re.MULTILINE)
+    return {int(n.replace(",", "")): (float(rdp), float(pld)) for n, rdp, pld in rows}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_possible_settings_end_well(name, results):
+    code, out, _ = results[name]
+    assert code == 0
+    assert "Traceback" not in out
+
+
+def test_the_published_run_is_8_05_by_rdp_and_7_34_by_pld(results):
+    out = results["dpcap"][1]
+    assert row(out, "noise multiplier sigma") == "0.728"
+    assert table(out)[5708] == (8.05, 7.34)
+    assert row(out, "trainable parameters") == "189,774,138"
+    assert row(out, "sampling") == "poisson, q = 1,310,720/233,804,767 = 0.005606"
+    assert row(out, "guarantee").startswith("epsilon 7.34 at delta 4.277e-09 by PLD")
+    assert row(out, "expected batch").startswith("1,310,720 records")
+
+
+def test_epsilon_grows_with_updates(results):
+    figures = list(table(results["dpcap"][1]).values())
+    assert len(figures) == 7
+    assert figures == sorted(figures)
+    assert all(pld <= rdp for rdp, pld in figures)
+
+
+def test_calibrated_noise_ends_at_the_target(results):
+    out = results["quickstart"][1]
+    assert float(row(out, "target epsilon")) == 8.0
+    assert 7.9 <= max(table(out).values())[1] <= 8.0
+
+
+def test_estimates_say_how_they_were_made(results):
+    out = results["quickstart"][1]
+    assert "activations for" in row(out, "bytes per microbatch")
+    assert "forward and backward" in row(out, "FLOPs per update")
+    assert "at least once" in row(out, "expected coverage")
+
+
+def test_the_full_batch_is_exact(results):
+    out = results["full batch"][1]
+    assert row(out, "sampling").startswith("full_batch, q = 500/500 = 1")
+    assert "exact Gaussian" in row(out, "guarantee")
+
+
+def test_doubtful_settings_are_warned_about(results):
+    assert "warning: delta 0.001 is not below 1/num_examples" in results["large delta"][1]
+    out = results["no noise"][1]
+    assert "warning: noise_multiplier is 0: epsilon is infinite" in out
+    assert row(out, "guarantee").startswith("epsilon inf")
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_impossible_settings_get_one_line_and_exit_code_1(name, results):
+    code, out, errors = results[name]
+    message = WRONG[name][1]
+    lines = [line for line in errors.splitlines() if line.startswith("error: ")]
+    assert code == 1
+    assert out == ""
+    assert len(lines) == 1 and message in lines[0]
+    assert "Traceback" not in errors
