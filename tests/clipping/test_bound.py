@@ -9,7 +9,7 @@ from tests.clipping.models import assert_same, clipped, dense_net, floats
 from tests.clipping.reference import squared_error
 from tfdp.clipping import Batch, ClippedGradient, per_example_loss
 
-ENGINES = ["single_pass", "vectorized"]
+ENGINES = ["single_pass", "two_pass", "vectorized"]
 X, Y = floats(8, 4), 3 * floats(8, 3, seed=1)
 
 

@@ -1,6 +1,7 @@
 """Per-example clipped gradient sums: layer rules and engines."""
 
 from tfdp.clipping.api import ClippedSum, clipped_gradient_sum, per_example_norms
+from tfdp.clipping.clip import Automatic, Clipping, Flat, PerLayer
 from tfdp.clipping.errors import ScalarLossError, UnsupportedLayerError
 from tfdp.clipping.forward import Batch
 from tfdp.clipping.function import ENGINES, Clipped, ClippedGradient
@@ -10,13 +11,17 @@ from tfdp.clipping.terms import ExplicitTerm, LookupTerm, MatMulTerm, Term
 
 __all__ = [
     "ENGINES",
+    "Automatic",
     "Batch",
     "Clipped",
     "ClippedGradient",
     "ClippedSum",
+    "Clipping",
     "ExplicitTerm",
+    "Flat",
     "LookupTerm",
     "MatMulTerm",
+    "PerLayer",
     "ScalarLossError",
     "Term",
     "UnsupportedLayerError",

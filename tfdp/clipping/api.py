@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdp.clipping.clip import Clipping
 from tfdp.clipping.forward import Batch
 from tfdp.clipping.function import ClippedGradient
 from tfdp.clipping.losses import per_example_loss
@@ -34,7 +35,7 @@ def clipped_gradient_sum(
     loss: Any,
     x: Any,
     y: Any,
-    clip_norm: float,
+    clip_norm: float | Clipping,
     mask: Any = None,
     sample_weight: Any = None,
     engine: str = "auto",
@@ -51,10 +52,11 @@ def clipped_gradient_sum(
       loss: As in ``compile``: a name, function, object, or nested structure of them.
       x: Inputs, nested; every leaf ``[B, ...]``.
       y: Targets, nested; every leaf ``[B, ...]``.
-      clip_norm: Bound C on every example's L2 norm over all trainable weights jointly.
+      clip_norm: Bound C on every example's L2 norm over all trainable weights jointly; or
+        another ``Clipping``, such as ``Automatic`` or ``PerLayer``.
       mask: ``[B]`` bool; False marks rows that contribute zero.
       sample_weight: ``[B]``, or one weight per token; applied before clipping.
-      engine: "auto", "single_pass" or "vectorized"; they agree.
+      engine: "auto", "single_pass", "two_pass" or "vectorized"; they agree.
       microbatch_size: Rows handled at a time; all at once by default.
       seed: Seeds dropout and its like.
       jit_compile: Whether XLA compiles the computation.

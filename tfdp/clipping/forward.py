@@ -27,8 +27,21 @@ class Batch(NamedTuple):
     seed: tf.Tensor
 
 
+# Losses are multiplied by this number where layers compute in float16, whose smallest numbers are
+# too large for many gradients. A constant, not adapted to what overflows: that is private.
+FLOAT16_LOSS_SCALE = 128.0
+
+
 class Forward:
-    """The model and its loss as a function of the values of all variables."""
+    """The model and its loss as a function of the values of all variables.
+
+    Attributes:
+      trainable: The variables whose gradients are clipped.
+      state: The other variables that the model reads.
+      layers: The layers that lead to trainable weights, the model itself among them.
+      half_precision: Whether any of them computes in half precision.
+      loss_scale: What gradients are scaled by on their way through the model.
+    """
 
     def __init__(self, model: keras.Model, loss: Callable):
         self.model = model
@@ -38,8 +51,10 @@ class Forward:
         known = {id(v) for v in self.trainable + self.seeds}
         own_metrics = {id(v) for metric in model.metrics for v in metric.variables}
         self.state = [v for v in model.variables if id(v) not in known | own_metrics]
-        # The layers that lead to trainable weights, the model itself among them.
         self.layers = [layer for layer in model._flatten_layers() if layer.trainable_variables]
+        dtypes = {layer.compute_dtype for layer in self.layers}
+        self.half_precision = bool(dtypes & {"float16", "bfloat16"})
+        self.loss_scale = FLOAT16_LOSS_SCALE if "float16" in dtypes else 1.0
         self._takes_training = model._call_has_training_arg
 
     def mapping(self, weights: Sequence, state: Sequence, seed: tf.Tensor) -> list:

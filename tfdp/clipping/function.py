@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from tfdp.clipping.clip import clip_factors, clipped_sums, squared_norms
+from tfdp.clipping.clip import Clipping, PerLayer, as_clipping, clipped_sums, squared_norms
 from tfdp.clipping.errors import UnsupportedLayerError
 from tfdp.clipping.forward import Batch, Forward, without_padding
 from tfdp.clipping.plan import Plan
@@ -18,7 +18,7 @@ from tfdp.clipping.single_pass import PerExample, single_pass
 from tfdp.clipping.survey import survey
 from tfdp.clipping.vectorized import vectorized
 
-ENGINES = ("auto", "single_pass", "vectorized")
+ENGINES = ("auto", "single_pass", "two_pass", "vectorized")
 
 
 class Clipped(NamedTuple):
@@ -49,9 +49,12 @@ class ClippedGradient:
     Args:
       model: A built Keras model.
       loss: ``(y_true, y_pred, sample_weight) -> [B]``; see ``per_example_loss``.
-      clip_norm: Bound C on the L2 norm of an example's contribution over all weights jointly.
-      engine: "auto" takes the single pass where every layer has a rule and the vectorized
-        engine, with a warning that names the layer, where one has none.
+      clip_norm: Bound C on the L2 norm of an example's contribution over all weights jointly;
+        or another ``Clipping``.
+      engine: "auto" takes a single pass, in which calls of layers without a rule are mapped over
+        examples, with a warning that names them; "single_pass" refuses those. "two_pass" forms
+        the sum by a second backward pass: slower, with less memory. "vectorized" maps the whole
+        model.
       with_outputs: Whether to return the model's outputs, which metrics need.
       jit_compile: Whether XLA compiles the function.
 
@@ -64,20 +67,20 @@ class ClippedGradient:
         self,
         model: keras.Model,
         loss: Callable,
-        clip_norm: float,
+        clip_norm: float | Clipping,
         engine: str = "auto",
         with_outputs: bool = False,
         jit_compile: bool = True,
     ):
         if engine not in ENGINES:
             raise ValueError(f"engine={engine!r}: expected one of {', '.join(ENGINES)}.")
-        if not 0 < clip_norm < float("inf"):
-            raise ValueError(f"clip_norm={clip_norm}: expected a positive, finite number.")
+        self.clipping = as_clipping(clip_norm)
         refuse_mixing_layers(model)
         self.forward = Forward(model, loss)
         if not self.forward.trainable:
             raise ValueError(f"The model {model.name!r} has no trainable weights.")
-        self._clip_norm = clip_norm
+        if engine == "two_pass":
+            self._check_two_pass()
         self._engine = engine
         self._with_outputs = with_outputs
         self._jit_compile = jit_compile
@@ -104,14 +107,29 @@ class ClippedGradient:
     def _clipped(self, weights: list, state: list, batch: Batch, cut_rows: bool) -> Clipped:
         batch = without_padding(batch)
         found = self._per_example(weights, state, batch)
-        squares = squared_norms(found.terms, batch.mask.shape[0])
+        scale = self.forward.loss_scale
+        squares = squared_norms(found.terms, batch.mask.shape[0]) / scale**2
         norms = tf.sqrt(tf.reduce_sum(squares, axis=0))
-        factors = clip_factors(norms, self._clip_norm, batch.mask)
         used = batch.mask & tf.math.is_finite(norms)
-        terms = [t.keep(used) if t and cut_rows else t for t in found.terms]
+        factors = [
+            tf.where(used, own, 0) for own in self.clipping.factors(squares, self.forward.trainable)
+        ]
+        if self._engine == "two_pass" and found.second_pass is not None and not cut_rows:
+            sums = found.second_pass(factors[0])
+        else:
+            terms = [t.keep(used) if t and cut_rows else t for t in found.terms]
+            sums = [total / scale for total in clipped_sums(terms, factors, weights)]
         outputs = found.outputs if self._with_outputs else None
-        sums = clipped_sums(terms, factors, weights)
         return Clipped(sums, norms, squares, found.losses, used, outputs)
+
+    def _check_two_pass(self) -> None:
+        if isinstance(self.clipping, PerLayer):
+            raise ValueError('engine="two_pass" cannot clip per layer: use "single_pass".')
+        if self.forward.half_precision:
+            raise ValueError(
+                'engine="two_pass" adds examples up in the precision of the layers, which is half '
+                'precision here, so that the sum would not keep the bound: use "single_pass".'
+            )
 
     def _per_example(self, weights: list, state: list, batch: Batch) -> PerExample:
         compiled = self._jit_compile
@@ -120,7 +138,8 @@ class ClippedGradient:
         plan = self._plan_for(batch)
         if plan.whole:
             return vectorized(self.forward, weights, state, batch, compiled)
-        return single_pass(self.forward, weights, state, batch, plan, compiled)
+        second_pass = self._engine == "two_pass"
+        return single_pass(self.forward, weights, state, batch, plan, compiled, second_pass)
 
     def _plan_for(self, batch: Batch) -> Plan:
         """Returns the way of every layer's call, found once for every shape of the inputs."""

@@ -7,6 +7,7 @@ gradients themselves are needed: norms and clipped sum come from the same record
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -22,18 +23,28 @@ class PerExample(NamedTuple):
     """What an engine finds for one batch.
 
     Attributes:
-      terms: One term per trainable variable, None where the loss does not depend on it.
+      terms: One term per trainable variable, None where the loss does not depend on it; of
+        gradients ``forward.loss_scale`` times the true ones.
       losses: ``[B]``; zero at padding.
       outputs: The model's outputs.
+      second_pass: From factors ``[B]`` to the sums of the gradients so weighted, by another
+        backward pass; None where the engine has none.
     """
 
     terms: list[Term | None]
     losses: tf.Tensor
     outputs: Any
+    second_pass: Callable[[tf.Tensor], list[tf.Tensor]] | None = None
 
 
 def single_pass(
-    forward: Forward, weights: list, state: list, batch: Batch, plan: Plan, compiled: bool
+    forward: Forward,
+    weights: list,
+    state: list,
+    batch: Batch,
+    plan: Plan,
+    compiled: bool,
+    second_pass: bool = False,
 ) -> PerExample:
     """Returns per-example gradients from one forward and one backward pass.
 
@@ -44,17 +55,27 @@ def single_pass(
       batch: Rows of static shape.
       plan: The way of every call; see ``survey``.
       compiled: Whether XLA compiles the call.
+      second_pass: Whether to offer sums by a second backward pass.
     """
-    with tf.GradientTape(watch_accessed_variables=False) as tape:
+    with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
+        if second_pass:
+            tape.watch(weights)
         mapped = mapped_call(weights, state, compiled)
         recorder = Recorder(forward, plan, batch, tape.watch, mapped)
         scope = RecordingScope(recorder, forward.mapping(weights, state, batch.seed))
         with scope, recorder.recording():
             losses, outputs = forward.losses(batch.x, batch.y, batch.sample_weight)
         losses = tf.where(batch.mask, losses, 0)
-        # Examples do not mix, so the gradient of the sum holds each example's own, row by row.
-        total = tf.reduce_sum(losses)
-    gradients = iter(tape.gradient(total, [t for tap in recorder.taps for t in tap.tensors]))
+    # Examples do not mix, so the gradient of the sum holds each example's own, row by row.
+    tapped = [tensor for tap in recorder.taps for tensor in tap.tensors]
+    scales = tf.fill(losses.shape, tf.cast(forward.loss_scale, losses.dtype))
+    gradients = iter(tape.gradient(losses, tapped, output_gradients=scales))
+
+    def again(factors: tf.Tensor) -> list[tf.Tensor]:
+        factors = tf.cast(factors, losses.dtype)
+        return tape.gradient(
+            losses, weights, output_gradients=factors, unconnected_gradients="zero"
+        )
 
     found: dict[int, list[Term]] = {id(v): [] for v in forward.trainable}
     for tap in recorder.taps:
@@ -69,4 +90,4 @@ def single_pass(
             if id(variable) in found:
                 found[id(variable)].append(term)
     merged = [merge(found[id(v)]) if found[id(v)] else None for v in forward.trainable]
-    return PerExample(merged, losses, outputs)
+    return PerExample(merged, losses, outputs, again if second_pass else None)

@@ -42,7 +42,8 @@ def vectorized(
             tape.watch(weights)
             with keras.StatelessScope(forward.mapping(weights, state, seed)):
                 loss, outputs = forward.losses(x, y, weight)
-        gradients = tape.gradient(loss, weights, unconnected_gradients="zero")
+            scaled = loss * tf.cast(forward.loss_scale, loss.dtype)
+        gradients = tape.gradient(scaled, weights, unconnected_gradients="zero")
         outputs = keras.tree.map_structure(lambda leaf: leaf[0], outputs)
         return loss[0], outputs, [tf.convert_to_tensor(gradient) for gradient in gradients]
 

@@ -1,0 +1,65 @@
+"""Flat, automatic and per-layer clipping keep to their sensitivity."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.clipping.models import clipped, dense_net, floats
+from tests.clipping.reference import squared_error
+from tfdp.clipping import Automatic, ClippedGradient, Flat, PerLayer
+
+X, Y = floats(6, 4), 3 * floats(6, 3, seed=1)
+
+
+def paths(model):
+    return sorted({v.path.rpartition("/")[0] for v in model.trainable_variables})
+
+
+def alone(model, clipping, row):
+    """The contribution of one example, and what its norms are before clipping."""
+    found = clipped(model, squared_error, X, Y, clipping, mask=np.arange(6) == row)
+    return found.gradients, found.squared_norms.numpy()[:, row]
+
+
+def test_a_number_is_flat_clipping():
+    model = dense_net()
+    by_number, by_object = (clipped(model, squared_error, X, Y, c) for c in (0.5, Flat(0.5)))
+    for a, b in zip(by_number.gradients, by_object.gradients, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_automatic_clipping_gives_every_example_nearly_the_bound():
+    gradients, squares = alone(dense_net(), Automatic(0.5, gamma=0.1), row=1)
+    norm = np.sqrt(squares.sum())
+    assert float(tf.linalg.global_norm(gradients)) == pytest.approx(0.5 * norm / (norm + 0.1))
+    assert Automatic(0.5).sensitivity == 0.5
+
+
+def test_per_layer_clipping_bounds_every_layer_apart():
+    model = dense_net()
+    first, second = paths(model)
+    clipping = PerLayer({first: 0.3, second: 0.4})
+    assert clipping.sensitivity == pytest.approx(0.5)
+    gradients, squares = alone(model, clipping, row=2)
+    norms = np.sqrt([squares[:2].sum(), squares[2:].sum()])
+    assert (norms > 0.5).all()
+    assert float(tf.linalg.global_norm(gradients[:2])) == pytest.approx(0.3, rel=1e-5)
+    assert float(tf.linalg.global_norm(gradients[2:])) == pytest.approx(0.4, rel=1e-5)
+
+
+def test_per_layer_clipping_by_one_number_shares_it_equally():
+    gradients, _ = alone(dense_net(), PerLayer(0.5), row=2)
+    for layer in (gradients[:2], gradients[2:]):
+        assert float(tf.linalg.global_norm(layer)) == pytest.approx(0.5 / np.sqrt(2), rel=1e-5)
+    assert float(tf.linalg.global_norm(gradients)) == pytest.approx(0.5, rel=1e-5)
+
+
+def test_per_layer_clipping_of_a_layer_that_is_left_out_is_refused():
+    model = dense_net()
+    with pytest.raises(ValueError, match="no layer of it holds"):
+        clipped(model, squared_error, X, Y, PerLayer({paths(model)[0]: 1.0}))
+
+
+def test_two_backward_passes_cannot_clip_per_layer():
+    with pytest.raises(ValueError, match="per layer"):
+        ClippedGradient(dense_net(), squared_error, PerLayer(1.0), engine="two_pass")
