@@ -9,6 +9,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 _BLUE, _RED, _GREY = "#1f5fa8", "#b3261e", "#666666"
 _COLUMNS = 8
@@ -57,6 +58,7 @@ def plot_training_curve(
     for name, value in (references or {}).items():
         axis.axhline(value, color=_GREY, linestyle="--", linewidth=1, label=name)
     axis.set(xlabel="update", ylabel="loss (nats per token)")
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.grid(alpha=0.25)
 
     privacy = axis.twinx()
