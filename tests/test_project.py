@@ -94,5 +94,5 @@ def test_the_readme_example_runs(run_in_subprocess):
         keras_model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, "softmax")])
     """
     setup = "\n".join(line.strip() for line in setup.splitlines())
-    printed = run_in_subprocess(f"{setup}\n{example}")
+    printed = run_in_subprocess(f"{setup}\n{example}", timeout=600)
     assert "epsilon" in printed
