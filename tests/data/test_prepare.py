@@ -197,3 +197,16 @@ def test_what_is_no_package_is_named(tmp_path):
     (tmp_path / "text").write_text("no archive")
     with pytest.raises(PreparationError, match="neither a folder nor a .tgz"):
         open_package(tmp_path / "text", tmp_path, "collections.json")
+
+
+def test_damaged_packages_are_named(folder, tmp_path):
+    with tarfile.open(tmp_path / "whole.tgz", "w:gz") as tar:
+        tar.add(folder, "package")
+    content = (tmp_path / "whole.tgz").read_bytes()
+    (tmp_path / "cut.tgz").write_bytes(content[: len(content) // 2])
+    with pytest.raises(PreparationError, match="cut.tgz is damaged, fetch it again"):
+        open_package(tmp_path / "cut.tgz", tmp_path / "work", "collections.json")
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    (copy / "json" / "plain.json").write_text('{"icons": {')
+    with pytest.raises(PreparationError, match="plain.json is damaged"):
+        _prepare(IconPackage(copy), tmp_path / "out")

@@ -91,6 +91,8 @@ class PairFiles:
         splits = self.manifest["splits"]
         if split not in splits:
             raise ValueError(f"split must be one of {sorted(splits)}, got {split!r}.")
+        if not splits[split]["files"]:
+            raise ValueError(f"The split {split!r} of {folder} holds no records.")
         self._paths = [_checked(Path(folder), shard) for shard in splits[split]["files"]]
         counts = [shard["num_examples"] for shard in splits[split]["files"]]
         self._ends = np.cumsum(counts)

@@ -15,6 +15,23 @@ _LICENSE_NAMES = {
     "Unlicense": "The Unlicense, https://unlicense.org/",
 }
 
+_MIT = """\
+Permission is hereby granted, free of charge, to any person obtaining a copy of this software and
+associated documentation files (the "Software"), to deal in the Software without restriction,
+including without limitation the rights to use, copy, modify, merge, publish, distribute,
+sublicense, and/or sell copies of the Software, and to permit persons to whom the Software is
+furnished to do so, subject to the following conditions:
+
+The above copyright notice and this permission notice shall be included in all copies or substantial
+portions of the Software.
+
+THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT
+NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND
+NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES
+OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT OF OR IN
+CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
+"""
+
 
 def write_attribution(path: Path, manifest: dict[str, Any]) -> None:
     """Writes who made the pictures, under which licences, and what was changed."""
@@ -37,6 +54,10 @@ def write_attribution(path: Path, manifest: dict[str, Any]) -> None:
         "",
         *(f"- {name}: {_LICENSE_NAMES[name]}" for name in licenses),
     ]
+    if "MIT" in licenses:
+        holders = [s["author"] for s in manifest["sources"] if s["license"] == "MIT"]
+        names = ", ".join(dict.fromkeys(holders))
+        lines += ["", f"The sets under the MIT License: Copyright (c) {names}.", "", _MIT.rstrip()]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tfdp.data.preparation.errors import PreparationError
+
 # Licences that let anyone use, change and pass on the pictures, at most naming the author.
 # Share-alike, non-commercial and copyleft sets are left out.
 PERMISSIVE = frozenset(
@@ -135,5 +137,8 @@ def _is_brand(prefix: str, info: dict) -> bool:
 
 
 def _load(path: Path) -> Any:
-    with path.open(encoding="utf-8") as file:
-        return json.load(file)
+    try:
+        with path.open(encoding="utf-8") as file:
+            return json.load(file)
+    except ValueError as error:
+        raise PreparationError(f"{path} is damaged, fetch the package again: {error}") from error

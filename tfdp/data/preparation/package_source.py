@@ -2,6 +2,7 @@
 
 import shutil
 import tarfile
+import zlib
 from pathlib import Path
 
 from tfdp.data.preparation.errors import PreparationError
@@ -41,6 +42,9 @@ def _unpack(archive: Path, folder: Path) -> None:
     partial = folder.with_name(f".{folder.name}.unfinished")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    with tarfile.open(archive) as tar:
-        tar.extractall(partial, filter="data")
+    try:
+        with tarfile.open(archive) as tar:
+            tar.extractall(partial, filter="data")
+    except (tarfile.TarError, EOFError, zlib.error) as error:
+        raise PreparationError(f"{archive} is damaged, fetch it again: {error}") from error
     partial.rename(folder)

@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -119,5 +120,10 @@ def _mapper(processes: int) -> Iterator[Callable[..., Iterator[Rendered]]]:
         yield map
         return
     # Not forked: TensorFlow, loaded here, does not survive a fork.
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+    with multiprocessing.get_context("spawn").Pool(processes, _leave_interrupts) as pool:
         yield lambda function, work: pool.imap(function, work, chunksize=64)
+
+
+def _leave_interrupts() -> None:
+    """Leaves Ctrl-C to the parent process, which ends its children without their complaints."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
