@@ -8,6 +8,8 @@ from typing import Any
 
 import ml_collections
 
+from tfdp.privacy import Ledger
+
 
 class Workdir:
     """Paths in a run's folder.
@@ -35,6 +37,12 @@ class Workdir:
         self.metrics = self.path / "metrics.json"
         self.report = self.path / "privacy_report.json"
         self.saved_model = self.path / "saved_model"
+
+    def open_ledger(self, writes: bool) -> Ledger:
+        """Opens the run's ledger; a worker that does not write the run's files gets a copy."""
+        if writes or not self.ledger.exists():
+            return Ledger(self.ledger if writes else None)
+        return Ledger.read(self.ledger)
 
     def claim(self, config: ml_collections.ConfigDict) -> None:
         """Writes the resolved config, or checks that the folder belongs to the same run.

@@ -15,6 +15,7 @@ import ml_collections
 from ml_collections import config_flags
 
 from launch._cli import run_program
+from tfdp.data import CaptionTokenizer, icons_tokenizer
 from tfdp.models import (
     CaptionerConfig,
     count_parameters,
@@ -42,14 +43,10 @@ def main(_: list[str]) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         plan = PrivacyPlan(**_section(config, "privacy"))
-        settings = _section(config, "model")
-        model = CaptionerConfig(**settings)
+        model = _model(config)
     for line in describe(plan, model, _section(config, "training")["microbatch_size"]):
         print(line)
-    for message in [
-        *(str(warning.message) for warning in caught),
-        *_warnings(plan, "vocab_size" in settings),
-    ]:
+    for message in [*(str(warning.message) for warning in caught), *_warnings(plan)]:
         print(f"warning: {message}")
 
 
@@ -117,6 +114,7 @@ def _machine_rows(
     activations = microbatch_size * estimate_activation_bytes_per_example(model)
     flops = estimate_flops_per_example(model)
     yield "trainable parameters", f"{weights:,}"
+    yield "vocabulary", f"{model.vocab_size:,} ids"
     yield (
         "bytes per microbatch",
         f"{_bytes(activations)} of activations for {microbatch_size:,} examples, float32: inputs "
@@ -150,18 +148,24 @@ def _bytes(count: int) -> str:
     return f"{size:.4g} TiB"
 
 
-def _warnings(plan: PrivacyPlan, vocabulary_known: bool) -> Iterator[str]:
-    if not vocabulary_known:
-        yield (
-            "config.model.vocab_size is not given: parameters and FLOPs are those of the default "
-            "vocabulary, a run's are those of its tokenizer."
-        )
+def _warnings(plan: PrivacyPlan) -> Iterator[str]:
     if plan.noise_multiplier == 0:
         yield "noise_multiplier is 0: epsilon is infinite, there is no guarantee."
     if plan.delta is None:
         yield "there is no delta, so no epsilon: give privacy.delta, commonly below 1/N."
     elif plan.noise_multiplier and plan.epsilon > 10:
         yield f"epsilon {plan.epsilon:.3g} is weak: such a guarantee rules few attacks out."
+
+
+def _model(config: ml_collections.ConfigDict) -> CaptionerConfig:
+    """The captioner of the config; without a vocabulary's size, with the one its run will use."""
+    settings = _section(config, "model")
+    if "vocab_size" not in settings:
+        path = _section(config, "data").get("vocabulary")
+        tokenizer = CaptionTokenizer(path) if path else icons_tokenizer()
+        settings["vocab_size"] = tokenizer.vocabulary_size
+        settings["start_id"], settings["end_id"] = tokenizer.start_id, tokenizer.end_id
+    return CaptionerConfig(**settings)
 
 
 def _section(config: ml_collections.ConfigDict, name: str) -> dict:

@@ -19,7 +19,7 @@ from launch import _captioner_results as results
 from launch import _captioner_setup as setup
 from launch._cli import run_program
 from launch._workdir import Workdir
-from tfdp.privacy import Ledger
+from tfdp.training import is_first_worker
 from tfdp.training.callbacks import ProgressBar, StopOnTerm, TrainingLog
 from tfdp.training.checkpoints import CheckpointEvery
 
@@ -33,11 +33,13 @@ _STRATEGY = flags.DEFINE_enum(
 def main(_: list[str]) -> None:
     config = _CONFIG.value
     plan = setup.make_plan(config)
-    workdir = Workdir(_WORKDIR.value)
-    workdir.claim(config)
     strategy = tfdp.choose_strategy(_STRATEGY.value)
     data = setup.load_data(config)
-    with Ledger(workdir.ledger) as ledger:
+    workdir = Workdir(_WORKDIR.value)
+    writes = is_first_worker(strategy)
+    if writes:
+        workdir.claim(config)
+    with workdir.open_ledger(writes) as ledger:
         with strategy.scope():
             model = setup.make_model(config, data.tokenizer)
             setup.compile_model(model, config, plan, ledger)
@@ -45,11 +47,11 @@ def main(_: list[str]) -> None:
             model, workdir.checkpoints, config.training.checkpoint_seconds
         )
         checkpoints.restore()
-        if not train(model, config, data, workdir, checkpoints):
+        if not train(model, config, data, workdir, checkpoints) or not writes:
             return
         results.write_all(model, config, data, workdir)
-    print(model.privacy_report().summary_text())
-    print(f"Everything is in {workdir.path}")
+        print(model.privacy_report().summary_text())
+        print(f"Everything is in {workdir.path}")
 
 
 def train(
@@ -67,6 +69,7 @@ def train(
     if made:
         logging.info("Going on after update %d; %d are left.", made, model.updates_left)
     stop = StopOnTerm()
+    logs = [TrainingLog(workdir.history), keras.callbacks.TensorBoard(workdir.path / "tensorboard")]
     model.fit(
         data.train,
         steps_per_epoch=config.training.log_every,
@@ -80,8 +83,7 @@ def train(
         verbose=0,
         callbacks=[
             ProgressBar(),
-            TrainingLog(workdir.history),
-            keras.callbacks.TensorBoard(workdir.path / "tensorboard"),
+            *(logs if is_first_worker(model.distribute_strategy) else ()),
             stop,
             checkpoints,
         ],

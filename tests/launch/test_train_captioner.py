@@ -164,13 +164,28 @@ def test_sigterm_ends_after_the_update_with_a_checkpoint(tmp_path):
     assert not (tmp_path / "privacy_report.json").exists()
 
 
+def test_d11_two_devices_run_the_same_command_and_report_the_same(finished, run_in_subprocess):
+    workdir = finished[0].parent / "mirrored"
+    flags = [*TINY, f"--workdir={workdir}", "--strategy=mirrored"]
+    run_in_subprocess(
+        f"""
+        import runpy, sys
+        sys.argv = ["launch.train_captioner", *{flags!r}]
+        runpy.run_module("launch.train_captioner", run_name="__main__")
+        """,
+        devices=2,
+        timeout=400,
+    )
+    one = json.loads((finished[0] / "privacy_report.json").read_text())
+    two = json.loads((workdir / "privacy_report.json").read_text())
+    for key in ("epsilon", "steps", "sampling_probability", "expected_batch_size"):
+        assert one[key] == two[key]
+
+
 @pytest.mark.parametrize(
     "flags, message",
     [
         (["--config.privacy.epsilon=0"], "epsilon"),
-        (["--config.privacy.batch_size=20000"], "20000"),
-        (["--config.privacy.clip_nrom=1.0"], "clip_nrom"),
-        (["--confg.x=1"], "confg"),
         (["--config.data.dataset=nothing"], "config.data.dataset='nothing'"),
         (["--config.data.dataset=image_text", "--config.data.path=/nowhere"], "/nowhere"),
         (["--config.data.vocabulary=/none.txt"], "/none.txt"),

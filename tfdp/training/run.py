@@ -90,7 +90,24 @@ class PrivateRun:
 
 
 def sampler_for(plan: PrivacyPlan, records: int, seed: int) -> Sampler:
-    """Returns the sampler that executes what the plan accounts for."""
+    """Returns the sampler that executes what the plan accounts for.
+
+    Raises:
+      ValueError: ``fit`` does not execute the plan's sampling, or not on so many records.
+    """
+    if plan.sampling == "fixed_size":
+        if records != plan.num_examples:
+            raise ValueError(
+                f"The plan draws batches of fixed size from num_examples={plan.num_examples} "
+                f"records and the data hold {records}: the sampling would not be the one "
+                "accounted for. Make the plan for the data's size."
+            )
+        return FixedSizeSampler(records, plan.batch_size, seed)
+    if plan.sampling not in ("poisson", "full_batch"):
+        raise ValueError(
+            f"fit does not execute sampling={plan.sampling!r}, which is for updates made "
+            'elsewhere: plan with "poisson", "full_batch" or "fixed_size".'
+        )
     if abs(records - plan.num_examples) > 0.01 * plan.num_examples:
         warnings.warn(
             f"The plan is for num_examples={plan.num_examples} and the data hold {records} "
@@ -98,10 +115,8 @@ def sampler_for(plan: PrivacyPlan, records: int, seed: int) -> Sampler:
             f"{records / plan.num_examples:.3g} times the expected size.",
             stacklevel=2,
         )
-    if plan.sampling_probability == 1:
+    if plan.sampling == "full_batch":
         return FullBatchSampler(records)
-    if plan.sampling == "fixed_size":
-        return FixedSizeSampler(records, round(plan.batch_size), seed)
     return PoissonSampler(records, plan.sampling_probability, seed)
 
 

@@ -1,0 +1,87 @@
+"""Interrupted runs: what is counted, what is repeated, and what is not."""
+
+import keras
+import numpy as np
+import pytest
+
+import tfdp
+from tests.training.models import classifier, compiled, separable
+from tfdp.privacy import Ledger
+from tfdp.training.checkpoints import CheckpointEvery
+
+STEPS = 10
+
+
+class StopAfter(keras.callbacks.Callback):
+    def __init__(self, updates):
+        super().__init__()
+        self._updates = updates
+
+    def on_train_batch_end(self, batch, logs=None):
+        if self.model.optimizer.iterations.numpy() >= self._updates:
+            self.model.stop_training = True
+
+
+def run(folder, seed, stop=STEPS, checkpoint=True):
+    """Trains from the folder's latest checkpoint until ``stop`` updates of the weights."""
+    plan = tfdp.PrivacyPlan(500, 50, STEPS, 1.0, noise_multiplier=1.0, delta=1e-5)
+    with Ledger(folder / "ledger.jsonl") as ledger:
+        optimizer = tfdp.optimizers.DPAdam(0.1, privacy=plan)
+        model = compiled(classifier(), plan, optimizer, seed=seed, ledger=ledger)
+        saver = CheckpointEvery(model, folder / "checkpoints", seconds=1e9)
+        restored = saver.restore()
+        callbacks = [StopAfter(stop), *([saver] if checkpoint else [])]
+        model.fit(*separable(), verbose=0, callbacks=callbacks)
+        return model.get_weights(), ledger.updates, restored, model.privacy_report()
+
+
+def test_f2_a_seeded_run_stopped_and_resumed_equals_an_uninterrupted_one(tmp_path):
+    whole, counted, _, _ = run(tmp_path / "whole", seed=3)
+    assert counted == STEPS
+    run(tmp_path / "parts", seed=3, stop=4)
+    parts, counted, restored, report = run(tmp_path / "parts", seed=3)
+    assert restored and counted == STEPS
+    for a, b in zip(whole, parts, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert "fixed seed" in str(report["notes"])
+
+
+def test_seeded_updates_lost_by_a_crash_are_repeated_as_the_same_release(tmp_path):
+    whole, _, _, _ = run(tmp_path / "whole", seed=3)
+    run(tmp_path / "crash", seed=3, stop=4)
+    run(tmp_path / "crash", seed=3, stop=7, checkpoint=False)  # three updates never saved
+    parts, counted, _, _ = run(tmp_path / "crash", seed=3)
+    assert counted == STEPS
+    for a, b in zip(whole, parts, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_updates_lost_by_a_crash_stay_counted_and_the_budget_is_a_wall(tmp_path):
+    run(tmp_path, seed=None, stop=4)
+    _, counted, _, _ = run(tmp_path, seed=None, stop=7, checkpoint=False)
+    assert counted == 7
+    _, counted, _, report = run(tmp_path, seed=None)
+    assert counted == STEPS
+    assert report["steps"] == STEPS
+    with pytest.raises(ValueError, match="All 10 updates"):
+        run(tmp_path, seed=None)
+
+
+def test_f2_a_resumed_run_never_replays_noise(tmp_path):
+    first, _, _, _ = run(tmp_path / "a", seed=None, stop=1)
+    second, _, _, _ = run(tmp_path / "b", seed=None, stop=1)
+    assert max(np.abs(a - b).max() for a, b in zip(first, second, strict=True)) > 1e-3
+
+
+def test_sampling_that_fit_does_not_execute_is_refused_before_any_update():
+    features, labels = separable()
+    for kwargs, message in (
+        ({"sampling": "none"}, "does not execute"),
+        ({"sampling": "fixed_size", "num_examples": 600}, "fixed size"),
+    ):
+        settings = {"num_examples": 500, "batch_size": 50, "noise_multiplier": 1.0, **kwargs}
+        plan = tfdp.PrivacyPlan(steps=2, clip_norm=1.0, delta=1e-5, **settings)
+        model = compiled(classifier(), plan)
+        with pytest.raises(ValueError, match=message):
+            model.fit(features, labels, verbose=0)
+        assert model.ledger.updates == 0
