@@ -12,7 +12,11 @@ class RawGradientsError(ValueError):
     """Gradients without clipping and noise reached a private optimizer."""
 
 
-class PrivateOptimizer:
+# A mixin before a Keras optimizer class, which brings what is not defined here.
+_MIXIN: Any = object
+
+
+class PrivateOptimizer(_MIXIN):
     """Mixin before a Keras optimizer class: refuses raw gradients and keeps the settings.
 
     Clipping and noise happen before an optimizer sees a gradient; whatever it then does with the
@@ -51,17 +55,18 @@ class PrivateOptimizer:
         if isinstance(privacy, dict):
             privacy = PrivacyPlan.from_dict(privacy)
         self.privacy = privacy
-        self._given = _checked(type(self).__name__, l2_norm_clip, noise_multiplier, privacy)
+        clip, noise = _checked(type(self).__name__, l2_norm_clip, noise_multiplier, privacy)
+        self._l2_norm_clip, self._noise_multiplier = clip, noise
 
     @property
     def l2_norm_clip(self) -> float:
         """Bound C on one example's gradient norm."""
-        return self.privacy.clip_norm if self.privacy else self._given[0]
+        return self._l2_norm_clip
 
     @property
     def noise_multiplier(self) -> float:
         """Noise standard deviation on the clipped sum, in units of C."""
-        return self.privacy.noise_multiplier if self.privacy else self._given[1]
+        return self._noise_multiplier
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
         """Applies ``NoisyGradients``; raises ``RawGradientsError`` for anything else."""
@@ -81,8 +86,8 @@ class PrivateOptimizer:
             config.pop(absent, None)
         if self.privacy:
             return {**config, "privacy": self.privacy.to_dict()}
-        clip, noise = self._given
-        return {**config, "l2_norm_clip": clip, "noise_multiplier": noise}
+        numbers = {"l2_norm_clip": self.l2_norm_clip, "noise_multiplier": self.noise_multiplier}
+        return {**config, **numbers}
 
     def _all_reduce_sum_gradients(self, grads_and_vars: Any) -> list:
         # Keras would sum over replicas here. The clipped sums were summed before the noise was
@@ -90,14 +95,17 @@ class PrivateOptimizer:
         return list(grads_and_vars)
 
 
-def _checked(name: str, clip: Any, noise: Any, plan: PrivacyPlan | None) -> tuple | None:
+def _checked(
+    name: str, clip: float | None, noise: float | None, plan: PrivacyPlan | None
+) -> tuple[float, float]:
+    """Returns clip norm and noise multiplier, from whichever way they were given."""
     if plan is not None:
         if clip is not None or noise is not None:
             raise ValueError(
                 f"{name}: give either privacy=plan, or l2_norm_clip and noise_multiplier; the "
                 "plan already holds both numbers."
             )
-        return None
+        return plan.clip_norm, plan.noise_multiplier
     if clip is None or noise is None:
         raise ValueError(
             f"{name}: got l2_norm_clip={clip}, noise_multiplier={noise} and no plan. Give both "

@@ -17,7 +17,7 @@ class ProgressBar(keras.callbacks.Callback):
 
     def __init__(self) -> None:
         super().__init__()
-        self._bar: tqdm.tqdm | None = None
+        self._bar: Any = None
 
     def on_train_begin(self, logs: dict | None = None) -> None:
         self._bar = tqdm.tqdm(

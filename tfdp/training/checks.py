@@ -72,9 +72,9 @@ def plan_from_fit(
       ValueError: A public number is missing. The number of records is never taken from the
         data: it would reveal whether a record is in them.
     """
-    given = {"num_examples": num_examples, "batch_size": batch_size, "epochs": epochs}
-    missing = [name for name, value in given.items() if value is None]
-    if missing:
+    if num_examples is None or batch_size is None or epochs is None:
+        given = {"num_examples": num_examples, "batch_size": batch_size, "epochs": epochs}
+        missing = [name for name, value in given.items() if value is None]
         raise ValueError(
             f"fit: {' and '.join(missing)} missing. The optimizer was given l2_norm_clip and "
             "noise_multiplier without a plan, so fit needs num_examples, batch_size and epochs "

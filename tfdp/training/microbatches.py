@@ -87,7 +87,7 @@ class MicrobatchStream:
         dataset = dataset.map(self._load, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         return dataset.prefetch(2)
 
-    def _load(self, update, chunk, rows, mask) -> Batch:
+    def _load(self, update: tf.Tensor, chunk: tf.Tensor, rows: tf.Tensor, mask: tf.Tensor) -> Batch:
         x, y, sample_weight, valid = self._source.fetch(rows, update)
         fold = tf.random.experimental.stateless_fold_in
         seed = fold(fold(self._seed, update), chunk)

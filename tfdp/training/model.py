@@ -25,8 +25,11 @@ from tfdp.training.update import PrivateUpdate
 
 DEFAULT_MICROBATCH_SIZE = 256
 
+# A mixin before a Keras model class, which brings what is not defined here.
+_MIXIN: Any = object
 
-class DPModel:
+
+class DPModel(_MIXIN):
     """A Keras model whose ``fit`` is differentially private.
 
     Build one like ``keras.Model(inputs, outputs)``, turn a model into one with
@@ -42,7 +45,7 @@ class DPModel:
 
     _plain_class: type | None = None  # what the model was before make_private
 
-    def __new__(cls, *args: Any, **kwargs: Any):
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         if cls is DPModel:
             return make_private(keras.Model(*args, **kwargs))
         return super().__new__(cls, *args, **kwargs)
@@ -191,7 +194,6 @@ class DPModel:
                 )
         finally:
             state.run = None
-            self.train_function = None
 
     def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Evaluates as Keras does; ``x`` may be a ``RecordSource`` too."""
@@ -201,7 +203,10 @@ class DPModel:
 
     def make_train_function(self, force: bool = False) -> None:
         """Lets Keras's training loop call the private run."""
-        self.train_function = self._compiled_state("fit").run.train_function
+        run = self._compiled_state("fit").run
+        if run is None:
+            raise ValueError("A private model trains through fit() only.")
+        self.train_function = run.train_function
 
     def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
         """Refuses: a step on a batch that the caller chose cannot be accounted for."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
+from typing import Any, cast
 
 import keras
 import numpy as np
@@ -17,6 +17,7 @@ from tfdp.sampling import FixedSizeSampler, FullBatchSampler, PoissonSampler, Sa
 from tfdp.training.epsilon import EpsilonMeter
 from tfdp.training.microbatches import MicrobatchStream
 from tfdp.training.state import PrivateState
+from tfdp.training.update import PrivateUpdate
 
 
 class PrivateRun:
@@ -41,7 +42,10 @@ class PrivateRun:
         updates_per_epoch: int,
     ):
         self._model = model
-        self._state: PrivateState = model._private
+        state: PrivateState = model._private
+        # compile and fit have set both before a run is made.
+        self._plan, self._update = cast(PrivacyPlan, state.plan), cast(PrivateUpdate, state.update)
+        self._state = state
         self._noise = key.child("noise")
         self._seeded = key.fixed
         self._stream_name = key.child("stream").secret.hex()
@@ -49,11 +53,11 @@ class PrivateRun:
         self._per_epoch = updates_per_epoch
         self._done = 0
         self._next = int(model.optimizer.iterations.numpy())
-        self._epsilon = EpsilonMeter(self._state.plan, self._state.ledger)
+        self._epsilon = EpsilonMeter(self._plan, state.ledger)
         sampling = key.child("sampling").as_int()
         self._stream = MicrobatchStream(
             source,
-            sampler_for(self._state.plan, len(source), sampling),
+            sampler_for(self._plan, len(source), sampling),
             microbatch_size,
             model.distribute_strategy,
             seed=key.child("dropout").seeds(0, 1)[0],
@@ -71,7 +75,7 @@ class PrivateRun:
         return {**self._model.get_metrics_result(), **self._epsilon.logs()}
 
     def _one_update(self) -> None:
-        totals = self._state.update(
+        totals = self._update(
             self._batches,
             self._stream.steps(self._next),
             self._noise.seeds(self._next, len(self._state.trainable)),
@@ -85,8 +89,11 @@ class PrivateRun:
     def _enter(self) -> None:
         # With a fixed seed, an update that a killed run had entered already is made again as the
         # very same release; the ledger knows it by stream and number, and does not count it twice.
-        stream = {"stream": self._stream_name, "update": self._next} if self._seeded else {}
-        self._state.ledger.record(self._state.plan.settings, **stream)
+        settings, ledger = self._plan.settings, self._state.ledger
+        if self._seeded:
+            ledger.record(settings, stream=self._stream_name, update=self._next)
+        else:
+            ledger.record(settings)
 
 
 def sampler_for(plan: PrivacyPlan, records: int, seed: int) -> Sampler:
