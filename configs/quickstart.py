@@ -9,8 +9,8 @@ def get_config() -> ml_collections.ConfigDict:
     config = ml_collections.ConfigDict()
     config.privacy = {
         "num_examples": 13_575,  # training pairs of the packaged icons, a public number
-        "batch_size": 2048,
-        "steps": 120,
+        "batch_size": 4096,
+        "steps": 40,
         "clip_norm": 1.0,
         "epsilon": 8.0,
         "delta": 1e-5,
@@ -19,22 +19,22 @@ def get_config() -> ml_collections.ConfigDict:
     config.model = {
         "image_size": 32,
         "patch_size": 8,
-        "encoder_width": 128,
-        "encoder_depth": 4,
+        "encoder_width": 64,
+        "encoder_depth": 3,
         "encoder_heads": 4,
-        "decoder_width": 128,
+        "decoder_width": 64,
         "decoder_depth": 2,
         "decoder_heads": 4,
         "max_length": 12,
     }
     config.optimizer = {
         "name": "adamw",
-        "learning_rate": 2e-3,
+        "learning_rate": 1e-2,
         "weight_decay": 0.005,
         "beta_1": 0.9,
         "beta_2": 0.95,
-        "warmup_steps": 10,
-        "decay_steps": 120,
+        "warmup_steps": 4,
+        "decay_steps": 41,
     }
     config.data = {
         "dataset": "packaged_icons",
@@ -49,7 +49,7 @@ def get_config() -> ml_collections.ConfigDict:
     config.training = {
         "microbatch_size": 256,
         "seed": config_dict.placeholder(int),
-        "log_every": 4,
+        "log_every": 2,
         "checkpoint_seconds": 30.0,
     }
     config.evaluation = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from logging import WARNING, LogRecord
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -74,6 +75,7 @@ def _last_words(text: str) -> str:
 
 
 def _run(main: Callable[[list[str]], None], arguments: list[str]) -> None:
+    logging.get_absl_handler().addFilter(_worth_reading)
     try:
         main(arguments)
     except (ValueError, TypeError, OSError) as error:
@@ -81,6 +83,11 @@ def _run(main: Callable[[list[str]], None], arguments: list[str]) -> None:
             raise
         logging.debug("The error below came from here:", exc_info=True)
         fail(str(error) or type(error).__name__)
+
+
+def _worth_reading(record: LogRecord) -> bool:
+    """Our own messages, and other libraries' warnings: not the chatter of saving a model."""
+    return record.levelno >= WARNING or record.pathname.startswith(_OWN_FOLDERS)
 
 
 def _is_ours(error: BaseException) -> bool:

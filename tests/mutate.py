@@ -1,0 +1,161 @@
+"""Removes, one at a time, the lines that uphold the guarantee, and shows that tests fail.
+
+    python -m tests.mutate [NAME ...]
+
+Every mutation is made in a copy of the tree, and the tests that should notice run there. Ends
+with exit code 1 if one of them passes.
+"""
+
+import dataclasses
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import tqdm
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutation:
+    """A fault, and the tests that must notice it."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: str
+
+
+INVARIANTS = "tests/training/test_invariants.py"
+NOISE = "tests/training/test_noise.py"
+MUTATIONS = (
+    Mutation(
+        "no_noise",
+        "tfdp/privacy/noise.py",
+        "total + stddev * noise",
+        "total + 0.0 * noise",
+        f"{NOISE}::test_a13_deviation_is_noise_multiplier_times_clip_over_expected_batch",
+    ),
+    Mutation(
+        "one_key_for_all_weights",
+        "tfdp/privacy/noise.py",
+        'f"{update}/{i}"',
+        'f"{update}"',
+        f"{NOISE}::test_a17_noise_is_independent_across_weights_and_steps",
+    ),
+    Mutation(
+        "one_key_for_all_updates",
+        "tfdp/privacy/noise.py",
+        'f"{update}/{i}"',
+        'f"{i}"',
+        f"{NOISE}::test_a17_noise_is_independent_across_weights_and_steps",
+    ),
+    Mutation(
+        "no_clip",
+        "tfdp/clipping/clip.py",
+        "return bound / tf.maximum(norms, bound)",
+        "return tf.ones_like(norms)",
+        f"{INVARIANTS}::test_a1_weights_move_by_at_most_the_clip_norm_an_update",
+    ),
+    Mutation(
+        "no_mask",
+        "tfdp/clipping/function.py",
+        "used = batch.mask & tf.math.is_finite(norms)",
+        "used = tf.math.is_finite(norms)",
+        INVARIANTS,
+    ),
+    Mutation(
+        "realised_divisor",
+        "tfdp/training/update.py",
+        "            self._expected_batch_size,\n            seeds,",
+        "            tf.maximum(totals.examples, 1.0),\n            seeds,",
+        f"{INVARIANTS}::test_a12_the_divisor_is_the_expected_batch_whatever_was_drawn",
+    ),
+    Mutation(
+        "no_ledger_entry",
+        "tfdp/training/update.py",
+        "        before_release()\n",
+        "",
+        f"{INVARIANTS}::test_e2_a_batch_beyond_the_microbatch_is_chunked_and_nothing_is_dropped",
+    ),
+    Mutation(
+        "ledger_not_flushed",
+        "tfdp/privacy/_ledger_file.py",
+        "os.fsync(",
+        "(lambda _: None)(",
+        "tests/privacy",
+    ),
+    Mutation(
+        "no_sum_over_replicas",
+        "tfdp/training/update.py",
+        "        totals = replica.all_reduce(tf.distribute.ReduceOp.SUM, totals)\n",
+        "",
+        "tests/training/test_strategies.py",
+    ),
+    Mutation(
+        "noise_summed_over_replicas",
+        "tfdp/optimizers/private.py",
+        "        return list(grads_and_vars)",
+        "        return super()._all_reduce_sum_gradients(grads_and_vars)",
+        "tests/training/test_strategies.py -k d1",
+    ),
+    Mutation(
+        "same_noise_every_run",
+        "tfdp/privacy/noise.py",
+        "cls(secrets.token_bytes(16))",
+        "cls(bytes(16))",
+        f"{NOISE}::test_runs_without_a_seed_never_repeat_noise",
+    ),
+    Mutation(
+        "raw_gradients_accepted",
+        "tfdp/optimizers/private.py",
+        "if not isinstance(grads, NoisyGradients):",
+        "if False:",
+        "tests/optimizers -k a1",
+    ),
+    Mutation(
+        "other_sampling_executed",
+        "tfdp/training/run.py",
+        'if plan.sampling not in ("poisson", "full_batch"):',
+        "if False:",
+        "tests/training/test_resume.py -k does_not_execute",
+    ),
+)
+
+
+def noticed(mutation: Mutation) -> bool:
+    """Whether the tests fail on a tree with the fault."""
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder) / "tree"
+        ignored = shutil.ignore_patterns(".git", ".venv*", "runs", "__pycache__")
+        shutil.copytree(ROOT, tree, ignore=ignored)
+        path = tree / mutation.file
+        text = path.read_text(encoding="utf-8")
+        if mutation.old not in text:
+            sys.exit(f"{mutation.name}: {mutation.file} has no {mutation.old!r}; adapt the list.")
+        path.write_text(text.replace(mutation.old, mutation.new), encoding="utf-8")
+        command = [sys.executable, "-m", "pytest", "-q", "-x", *mutation.tests.split()]
+        env = {**os.environ, "PYTHONPATH": str(tree)}
+        done = subprocess.run(command, cwd=tree, env=env, capture_output=True, text=True)
+        if done.returncode not in (0, 1):
+            sys.exit(f"{mutation.name}: pytest ended with {done.returncode}\n{done.stdout}")
+        return done.returncode == 1
+
+
+def main(names: list[str]) -> None:
+    chosen = [m for m in MUTATIONS if not names or m.name in names]
+    missed = []
+    for mutation in tqdm.tqdm(chosen, unit="mutation"):
+        if not noticed(mutation):
+            missed.append(mutation.name)
+        tqdm.tqdm.write(f"{mutation.name}: {'MISSED' if missed[-1:] == [mutation.name] else 'ok'}")
+    if missed:
+        sys.exit(f"not noticed: {', '.join(missed)}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
