@@ -8,7 +8,7 @@ import pytest
 
 import tfdp.data.icons
 from tfdp.data import icons_manifest, load_icons
-from tfdp.data.records import PairFiles
+from tfdp.data.pairs import PairFiles
 
 _FOLDER = Path(tfdp.data.icons.__file__).parent
 _PERMISSIVE = {"Apache-2.0", "MIT", "CC-BY-4.0", "CC0-1.0"}

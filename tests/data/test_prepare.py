@@ -11,13 +11,13 @@ import pytest
 
 from tests.data.fake_package import small_package
 from tfdp.data import CaptionTokenizer, ImageTextSource
+from tfdp.data.pairs import PairFiles
 from tfdp.data.preparation import stage
 from tfdp.data.preparation.catalog import IconPackage
 from tfdp.data.preparation.errors import PreparationError
 from tfdp.data.preparation.package_source import open_package
 from tfdp.data.preparation.prepare import prepare_icons
 from tfdp.data.preparation.recipes import ICONS
-from tfdp.data.records import PairFiles
 
 _ALL = dataclasses.replace(ICONS, name="all", image_size=16, held_out=0.3, shard_size=6)
 _SMALL = dataclasses.replace(

@@ -8,8 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp.data.loader import PairLoader
+from tfdp.data.pairs import PairFiles, PairList, Pairs
 from tfdp.data.pictures import RandomResizedCrop
-from tfdp.data.records import Pair, PairFiles, PairList, Pairs
+from tfdp.data.records import Pair
 from tfdp.data.source import Fetched, RecordSource, Tally
 from tfdp.data.tokenizer import CaptionTokenizer
 

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tfdp.data.pairs import Pairs
 from tfdp.data.pictures import RandomResizedCrop, center_square, open_picture
-from tfdp.data.records import Pair, Pairs
+from tfdp.data.records import Pair
 from tfdp.data.source import Tally
 
 Decoded = tuple[np.ndarray, str]

@@ -1,16 +1,14 @@
 """Making a data set of icons, from the npm package to ArrayRecord files."""
 
-import hashlib
 import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from tfdp.data.preparation.attribution import write_attribution
 from tfdp.data.preparation.catalog import IconPackage
@@ -20,8 +18,9 @@ from tfdp.data.preparation.errors import PreparationError
 from tfdp.data.preparation.plan import Plan, make_plan
 from tfdp.data.preparation.recipes import Recipe
 from tfdp.data.preparation.render import decode
+from tfdp.data.preparation.shards import write_split
 from tfdp.data.preparation.stage import Drawn, Stage
-from tfdp.data.records import MANIFEST, Pair, encode_pair, write_records
+from tfdp.data.records import MANIFEST
 
 _SPLITS = ("train", "test")
 _STAGE = "unfinished"
@@ -122,7 +121,7 @@ def _assemble(package: IconPackage, plan: Plan, stage: Stage, output: Path) -> d
             for result in kept
             if is_held_out(result.item.concept, recipe.held_out) == (split == "test")
         ]
-        splits[split] = _write_split(split, members, stage, recipe, output)
+        splits[split] = write_split(split, members, stage, recipe, output)
     manifest = {
         "name": recipe.name,
         "image_size": recipe.image_size,
@@ -155,41 +154,6 @@ def _without_duplicates(drawn: list[Drawn], stage: Stage, near: bool) -> list[Dr
     thumbnails = np.stack([thumbnail(decode(image)) for image in images])
     marks = similar_pictures(thumbnails, [result.item.concept for result in unique])
     return [result for result, mark in zip(unique, marks, strict=True) if not mark]
-
-
-def _write_split(
-    split: str, members: Sequence[Drawn], stage: Stage, recipe: Recipe, output: Path
-) -> dict[str, Any]:
-    """Writes the shards of one split; returns its entry in the manifest."""
-    shards = -(-len(members) // recipe.shard_size)
-    files = []
-    for shard in tqdm(range(shards), unit="file", desc=f"writing {split}"):
-        part = members[shard * recipe.shard_size : (shard + 1) * recipe.shard_size]
-        path = output / f"{split}-{shard:05d}-of-{shards:05d}.array_record"
-        count = write_records(path, _records(part, stage), recipe.group_size)
-        content = path.read_bytes()
-        files.append(
-            {
-                "file": path.name,
-                "num_examples": count,
-                "bytes": len(content),
-                "sha256": hashlib.sha256(content).hexdigest(),
-            }
-        )
-    labels = Counter(result.item.label for result in members)
-    return {
-        "num_examples": len(members),
-        "concepts": len({result.item.concept for result in members}),
-        "examples_per_label": [labels[label] for label in range(len(LABELS))],
-        "files": files,
-    }
-
-
-def _records(members: Sequence[Drawn], stage: Stage) -> Iterator[bytes]:
-    images = stage.images(member.place for member in members)
-    for member, image in zip(members, images, strict=True):
-        item = member.item
-        yield encode_pair(Pair(image, item.caption, item.label, item.concept, item.source))
 
 
 def _sources(package: IconPackage, kept: Sequence[Drawn]) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from tqdm import tqdm
 from tfdp.data.preparation.catalog import IconPackage, IconSet
 from tfdp.data.preparation.plan import Item, Plan
 from tfdp.data.preparation.render import Rendered, render
-from tfdp.data.records import write_records
+from tfdp.data.records import RANDOM_ACCESS, write_records
 
 _BATCH = 4096  # pictures that an interruption can cost
 
@@ -76,9 +76,7 @@ class Stage:
         for place in places:
             batch, row = divmod(place, _BATCH)
             if batch not in readers:
-                readers[batch] = ArrayRecordReader(
-                    str(self._pictures(batch)), "readahead_buffer_size:0,max_parallelism:0"
-                )
+                readers[batch] = ArrayRecordReader(str(self._pictures(batch)), RANDOM_ACCESS)
             yield readers[batch].read([row])[0]
 
     def _items(self, batch: int) -> tuple[Item, ...]:
