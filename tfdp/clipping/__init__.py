@@ -2,7 +2,7 @@
 
 from tfdp.clipping.api import ClippedSum, clipped_gradient_sum, per_example_norms
 from tfdp.clipping.clip import Automatic, Clipping, Flat, PerLayer
-from tfdp.clipping.errors import ScalarLossError, UnsupportedLayerError
+from tfdp.clipping.errors import ScalarLossError, UnsupportedLayerError, WrongRuleError
 from tfdp.clipping.forward import Batch
 from tfdp.clipping.function import ENGINES, Clipped, ClippedGradient
 from tfdp.clipping.losses import per_example_loss
@@ -25,6 +25,7 @@ __all__ = [
     "ScalarLossError",
     "Term",
     "UnsupportedLayerError",
+    "WrongRuleError",
     "clipped_gradient_sum",
     "per_example_loss",
     "per_example_norms",

@@ -5,5 +5,9 @@ class ScalarLossError(ValueError):
     """The loss does not give one value per example, so examples cannot be clipped apart."""
 
 
+class WrongRuleError(ValueError):
+    """The rule of a layer gives other gradients than differentiating the layer does."""
+
+
 class UnsupportedLayerError(ValueError):
     """A layer mixes examples, or has no rule in the engine that was asked for."""

@@ -13,6 +13,7 @@ from tfdp.clipping.clip import Clipping, PerLayer, as_clipping, clipped_sums, sq
 from tfdp.clipping.errors import UnsupportedLayerError
 from tfdp.clipping.forward import Batch, Forward, without_padding
 from tfdp.clipping.plan import Plan
+from tfdp.clipping.probe import refuse_mixing, refuse_wrong_rules
 from tfdp.clipping.refusals import refuse_mixing_layers
 from tfdp.clipping.single_pass import PerExample, single_pass
 from tfdp.clipping.survey import survey
@@ -95,6 +96,7 @@ class ClippedGradient:
           state: Values of ``forward.state``.
           batch: Rows of static shape.
         """
+        self.check(batch)
         clipped = self._function(weights, state, batch, False)
         # An example that overflows poisons products such as 0 * inf. It contributes zero: then,
         # and only then, the sums are formed again with its rows cut out.
@@ -103,6 +105,33 @@ class ClippedGradient:
             lambda: clipped,
             lambda: self._function(weights, state, batch, True),
         )
+
+    def check(self, batch: Batch) -> None:
+        """Looks the model over for inputs of one kind, on made-up examples.
+
+        The first call for these shapes does so by itself; call it to be told earlier.
+
+        Args:
+          batch: Its structure, shapes and dtypes count, not its values. Leaves may be
+            ``tf.TensorSpec``.
+
+        Raises:
+          UnsupportedLayerError: One example reaches another's loss, or a layer has no rule and
+            the engine asked for needs one.
+          WrongRuleError: The rule of a layer is wrong.
+        """
+        shapes = _shapes(batch)
+        if shapes in self._plans:
+            return
+        with tf.init_scope():
+            refuse_mixing(self.forward, batch)
+            if self._engine == "vectorized":
+                self._plans[shapes] = Plan(whole="as asked for")
+                return
+            plan = survey(self.forward, batch)
+            self._give_notice(plan)
+            refuse_wrong_rules(self.forward, batch, plan)
+            self._plans[shapes] = plan
 
     def _clipped(self, weights: list, state: list, batch: Batch, cut_rows: bool) -> Clipped:
         batch = without_padding(batch)
@@ -133,21 +162,11 @@ class ClippedGradient:
 
     def _per_example(self, weights: list, state: list, batch: Batch) -> PerExample:
         compiled = self._jit_compile
-        if self._engine == "vectorized":
-            return vectorized(self.forward, weights, state, batch, compiled)
-        plan = self._plan_for(batch)
+        plan = self._plans[_shapes(batch)]
         if plan.whole:
             return vectorized(self.forward, weights, state, batch, compiled)
         second_pass = self._engine == "two_pass"
         return single_pass(self.forward, weights, state, batch, plan, compiled, second_pass)
-
-    def _plan_for(self, batch: Batch) -> Plan:
-        """Returns the way of every layer's call, found once for every shape of the inputs."""
-        shapes = tuple(tuple(leaf.shape[1:]) for leaf in keras.tree.flatten(batch.x))
-        if shapes not in self._plans:
-            plan = self._plans[shapes] = survey(self.forward, batch)
-            self._give_notice(plan)
-        return self._plans[shapes]
 
     def _give_notice(self, plan: Plan) -> None:
         if not plan.whole and not plan.mapped:
@@ -163,3 +182,8 @@ class ClippedGradient:
         warnings.warn(
             f"Exact but slower, mapped over examples for lack of a rule: {named}.", stacklevel=2
         )
+
+
+def _shapes(batch: Batch) -> tuple:
+    fields = keras.tree.flatten((batch.x, batch.y, batch.sample_weight))
+    return tuple(None if leaf is None else tuple(leaf.shape[1:]) for leaf in fields)

@@ -39,6 +39,7 @@ class Call:
     arguments: list[Shape] = dataclasses.field(default_factory=list)
     outputs: list[Shape] = dataclasses.field(default_factory=list)
     taps: list[Shape | None] = dataclasses.field(default_factory=list)
+    pending: list[tuple] = dataclasses.field(default_factory=list)
     read: set[int] = dataclasses.field(default_factory=set)
     yielded: set[int] = dataclasses.field(default_factory=set)
 
@@ -179,8 +180,7 @@ class _Surveyor(Recorder):
         reachable = tf.compat.v1.get_default_graph() is self._graph
         call.taps.append(tuple(tensor.shape) if reachable else None)
         if reachable and tensor.shape.rank and tensor.shape[0] == self.batch.mask.shape[0]:
-            yielded = terms(tf.zeros(tensor.shape, tensor.dtype))
-            call.yielded |= {id(variable) for variable, _ in yielded}
+            call.pending.append((tensor, terms))
         return tensor
 
     def _runs_by_rule(self, key, layer):
@@ -193,6 +193,9 @@ class _Surveyor(Recorder):
         seeds = self._seeds()
         outputs = super()._run(frame, call, args, kwargs)
         seen.random = self._seeds() != seeds
+        for tensor, terms in seen.pending:  # now that all that they refer to is there
+            yielded = terms(tf.zeros(tensor.shape, tensor.dtype))
+            seen.yielded |= {id(variable) for variable, _ in yielded}
         seen.outputs = [tuple(leaf.shape) for leaf in tensors_of(outputs) if leaf.dtype.is_floating]
         return outputs
 

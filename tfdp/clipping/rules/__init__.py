@@ -11,6 +11,7 @@ from tfdp.clipping.rules import (
     embedding,
     normalization,
     position,
+    recurrent,
 )
 from tfdp.clipping.rules.registry import Rule, Tap, register_rule, rule_for
 
@@ -24,6 +25,7 @@ __all__ = [
     "embedding",
     "normalization",
     "position",
+    "recurrent",
     "register_rule",
     "rule_for",
 ]

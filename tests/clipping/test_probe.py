@@ -1,0 +1,163 @@
+"""Made-up examples reveal layers that mix examples, and rules that are wrong."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.clipping.models import clipped, dense_net, floats, ids
+from tests.clipping.reference import squared_error
+from tfdp.clipping import (
+    Batch,
+    ClippedGradient,
+    ExplicitTerm,
+    UnsupportedLayerError,
+    WrongRuleError,
+    per_example_loss,
+    register_rule,
+)
+
+layers, ops = keras.layers, keras.ops
+X, Y = floats(4, 3), floats(4, 2, seed=1)
+
+
+class Centered(layers.Layer):
+    """Subtracts the mean over the batch: no weights, no known class."""
+
+    def call(self, x):
+        return x - ops.mean(x, axis=0, keepdims=True)
+
+
+def test_a26_an_unknown_layer_that_mixes_examples_is_refused_by_name():
+    model = keras.Sequential([layers.Input((3,)), layers.Dense(4), Centered(name="guilty"),
+                              layers.Dense(2)])  # fmt: skip
+    with pytest.raises(UnsupportedLayerError, match="Centered 'guilty'"):
+        clipped(model, squared_error, X, Y)
+
+
+def test_mixing_between_the_layers_of_a_functional_model_is_refused():
+    x = layers.Input((3,))
+    y = layers.Dense(2)(x)
+    model = keras.Model(x, y + ops.flip(y, axis=0), name="outer")
+    with pytest.raises(UnsupportedLayerError, match="'outer'"):
+        clipped(model, squared_error, X, Y)
+
+
+def test_a_loss_that_mixes_examples_is_refused():
+    def relative(t, p):
+        errors = tf.reduce_mean((t - p) ** 2, axis=1)
+        return errors / tf.reduce_sum(errors)
+
+    with pytest.raises(UnsupportedLayerError, match="the loss"):
+        clipped(keras.Sequential([layers.Input((3,)), layers.Dense(2)]), relative, X, Y)
+
+
+def test_mixing_in_training_only_is_found():
+    class Sneaky(layers.Layer):
+        def call(self, x, training=False):
+            return x - ops.mean(x, axis=0) if training else x
+
+    model = keras.Sequential([layers.Input((3,)), Sneaky(), layers.Dense(2)])
+    with pytest.raises(UnsupportedLayerError, match="Sneaky"):
+        clipped(model, squared_error, X, Y)
+
+
+def test_mixing_is_found_before_the_first_batch():
+    model = keras.Sequential([layers.Input((3,)), Centered(), layers.Dense(2)])
+    function = ClippedGradient(model, per_example_loss("mse"), 1.0)
+    spec = Batch(
+        tf.TensorSpec([64, 3]), tf.TensorSpec([64, 2]), None, tf.TensorSpec([64], tf.bool), None
+    )
+    with pytest.raises(UnsupportedLayerError, match="Centered"):
+        function.check(spec)
+
+
+class Scale(layers.Layer):
+    def build(self, shape):
+        self.scale = self.add_weight(shape=(shape[-1],), initializer="normal")
+
+    def call(self, x):
+        return x * self.scale
+
+
+class WronglyRuled(Scale):
+    def call(self, x):
+        return x * self.scale
+
+
+@register_rule(Scale)
+def scale_rule(layer, call, tap, inputs):
+    """The example in the documentation of register_rule."""
+
+    def terms(gradient):
+        yield layer.scale, ExplicitTerm(tf.reduce_sum(gradient * inputs, axis=1))
+
+    return tap(call(inputs), terms)
+
+
+@register_rule(WronglyRuled)
+def wrong_rule(layer, call, tap, inputs):
+    def terms(gradient):
+        yield layer.scale, ExplicitTerm(tf.reduce_sum(gradient, axis=1))  # forgot the inputs
+
+    return tap(call(inputs), terms)
+
+
+def scaling(make):
+    return keras.Sequential([layers.Input((5, 3)), make(name="own"), layers.Dense(2)])
+
+
+def test_a_rule_of_the_users_own_takes_ten_lines():
+    x, y = floats(4, 5, 3), floats(4, 5, 2)
+    model = scaling(Scale)
+    by_rule = clipped(model, squared_error, x, y, engine="single_pass")
+    mapped = clipped(model, squared_error, x, y, engine="vectorized")
+    np.testing.assert_allclose(by_rule.norms, mapped.norms, rtol=1e-5)
+
+
+def test_a_wrong_rule_is_found_before_it_is_used():
+    with pytest.raises(WrongRuleError, match="own/"):
+        clipped(scaling(WronglyRuled), squared_error, floats(4, 5, 3), floats(4, 5, 2))
+
+
+def test_added_losses_are_refused():
+    class Adds(layers.Layer):
+        def call(self, x):
+            self.add_loss(ops.sum(x))
+            return x
+
+    model = keras.Sequential([layers.Input((3,)), Adds(), layers.Dense(2)])
+    with pytest.raises(UnsupportedLayerError, match="add_loss"):
+        clipped(model, squared_error, X, Y)
+
+
+def test_updates_of_running_moments_are_dropped_and_named():
+    class Counts(layers.Layer):
+        def build(self, shape):
+            self.total = self.add_weight(shape=(), trainable=False, name="total")
+
+        def call(self, x):
+            self.total.assign(self.total + ops.sum(x))
+            return x
+
+    model = keras.Sequential([layers.Input((3,)), Counts(name="counts"), layers.Dense(2)])
+    before = float(model.layers[0].total)
+    with pytest.warns(UserWarning, match="counts/total"):
+        clipped(model, squared_error, X, Y)
+    assert float(model.layers[0].total) == before
+
+
+def test_integer_inputs_are_made_up_within_any_vocabulary():
+    model = keras.Sequential([layers.Input((4,), dtype="int32"), layers.Embedding(2, 3)])
+    assert np.isfinite(
+        clipped(model, squared_error, ids(3, 4, below=2), floats(3, 4, 3)).norms
+    ).all()
+
+
+def test_regularizers_of_weights_are_no_business_of_clipping():
+    plain, regularized = dense_net(), dense_net()
+    regularized.layers[0].kernel.regularizer = keras.regularizers.L2(1.0)
+    regularized.set_weights(plain.get_weights())
+    x, y = floats(4, 4), floats(4, 3)
+    a, b = (clipped(model, squared_error, x, y) for model in (plain, regularized))
+    np.testing.assert_array_equal(a.norms, b.norms)
