@@ -132,6 +132,11 @@ def test_estimates_say_how_they_were_made(results):
     assert "at least once" in row(out, "expected coverage")
 
 
+def test_a_config_without_vocabulary_is_sized_for_the_packaged_words(results):
+    assert row(results["quickstart"][1], "vocabulary") < "30,522 ids"
+    assert row(results["dpcap"][1], "vocabulary") == "30,522 ids"
+
+
 def test_the_full_batch_is_exact(results):
     out = results["full batch"][1]
     assert row(out, "sampling").startswith("full_batch, q = 500/500 = 1")

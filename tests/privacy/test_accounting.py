@@ -40,6 +40,14 @@ def test_b10_every_ordinary_setting_has_a_finite_answer(noise, rate):
     assert answers == sorted(answers)
 
 
+def test_ten_million_updates_have_an_answer():
+    """On short grids dp-accounting would first raise the grid's size to that power."""
+    answers = epsilon_by_accountant([segment(1.962, 558, 10**8, 9_437_025)], 1.6e-6)
+    assert 0.03 < answers["pld"] < 0.06
+    whole = epsilon([segment(4.0, 10, 1000, 2**16)], 1e-5).epsilon
+    assert whole < epsilon([segment(4.0, 10, 1000, 2**16 + 1)], 1e-5).epsilon < whole * 1.001
+
+
 def test_b10_rounding_does_not_make_renyi_claim_perfect_privacy():
     """At s=50, q=1e-5, T=1e5 the series' rounding alone would give epsilon 0; truth is above."""
     run = segment(50.0, 1, 100_000, 100_000)

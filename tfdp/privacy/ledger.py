@@ -260,7 +260,7 @@ class Ledger:
 
 
 def _file_path(path: str | os.PathLike[str]) -> Path:
-    path = Path(path)
+    path = Path(path).absolute()  # a later change of folder must not move the ledger
     return path if path.suffix == ".jsonl" else path / FILE_NAME
 
 
