@@ -1,5 +1,7 @@
 """The larger run: a private captioner on all permissively licensed icons, at 64 pixels.
 
+The pictures are rendered first, which takes half an hour:
+
     npm pack @iconify/json@2.2.535
     python -m launch.prepare_data --dataset=icons --source=iconify-json-2.2.535.tgz --output=DIR
     python -m launch.train_captioner --config=configs/icons.py --config.data.path=DIR --workdir=...
