@@ -151,6 +151,13 @@ def test_bound_for_progress_is_valid_monotone_and_ends_on_the_final_figure():
         assert bounds[step] <= p.epsilon_after(step, "rdp")
 
 
+@pytest.mark.parametrize("accountant", ["rdp", "pld"])
+def test_bound_ends_on_the_final_figure_of_every_accountant(accountant):
+    p = plan(accountant=accountant, steps=40)
+    assert p.epsilon_bound(40) == p.epsilon == p.epsilon_after(40, accountant)
+    assert p.epsilon_bound(39) <= p.epsilon
+
+
 def test_b15_the_budget_counts_what_has_been_spent():
     p = plan(steps=100)
     assert p.affordable_updates() == 100

@@ -72,8 +72,10 @@ class PrivacyPlan:
                 `noise_multiplier` are given, or `epsilon` is given without `delta`.
         """
         if (epsilon is None) == (noise_multiplier is None):
-            given = "neither" if epsilon is None else "both"
-            raise ValueError(f"give exactly one of epsilon and noise_multiplier, got {given}.")
+            raise ValueError(
+                "give exactly one of epsilon and noise_multiplier and leave the other None, got "
+                f"epsilon={epsilon!r}, noise_multiplier={noise_multiplier!r}."
+            )
         steps = arguments.positive_int("steps", steps)
         arguments.one_of("accountant", accountant, ACCOUNTANTS)
         noise = 0.0 if noise_multiplier is None else noise_multiplier
@@ -163,6 +165,8 @@ class PrivacyPlan:
         second, the others under a millisecond.
         """
         steps = arguments.non_negative_int("steps", steps)
+        if steps == self.steps:
+            return self.epsilon
         share = max(1, math.ceil(self.steps / _MILESTONES))
         milestone = math.ceil(steps / share) * share
         if steps <= self.steps:
