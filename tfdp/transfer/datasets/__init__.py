@@ -1,0 +1,45 @@
+"""Labelled pictures by name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from tfdp.transfer.datasets.base import ArrayPictures, DatasetError, PictureSet
+from tfdp.transfer.datasets.packaged import (
+    packaged_cifar10,
+    packaged_fashion_mnist,
+    packaged_mnist,
+)
+from tfdp.transfer.datasets.stored import FolderPictures, TfdsPictures, npz_pictures
+
+__all__ = ["ArrayPictures", "DatasetError", "PictureSet", "open_pictures"]
+
+_Path = str | os.PathLike[str]
+_PACKAGED: dict[str, Callable[[_Path, str], PictureSet]] = {
+    "cifar10": packaged_cifar10,
+    "mnist": packaged_mnist,
+    "fashion_mnist": packaged_fashion_mnist,
+    "folder": FolderPictures,
+    "npz": npz_pictures,
+}
+
+
+def open_pictures(dataset: str, split: str, path: _Path | None = None) -> PictureSet:
+    """Pictures and labels of a data set.
+
+    Args:
+        dataset: "cifar10", "mnist" or "fashion_mnist" from a package at `path`; "folder" of
+            class folders or "npz" file at `path`; any other name, or one of the three without a
+            path, or "tfds:NAME", is one of TensorFlow Datasets, kept at `path` if given.
+        split: "train", "test" or what the data set calls it.
+        path: folder or file.
+
+    Raises:
+        DatasetError: it cannot be opened; the message says why.
+    """
+    if dataset in ("folder", "npz") and path is None:
+        raise DatasetError(f"data set {dataset!r} needs a path.")
+    if dataset in _PACKAGED and path is not None:
+        return _PACKAGED[dataset](path, split)
+    return TfdsPictures(dataset.removeprefix("tfds:"), split, path)

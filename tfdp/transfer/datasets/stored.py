@@ -1,0 +1,118 @@
+"""Pictures in folders, in .npz files and in TensorFlow Datasets."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from tfdp.transfer.datasets.base import ArrayPictures, DatasetError, PictureSet
+
+_SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp"}
+
+
+class FolderPictures(PictureSet):
+    """Picture files in `root/split/class/...`, or `root/class/...` where there are no splits.
+
+    Args:
+        root: the folder.
+        split: name of the split's folder.
+
+    Raises:
+        DatasetError: there is no such folder, or no class folder with pictures.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], split: str) -> None:
+        folder = Path(root)
+        if (folder / split).is_dir():
+            folder = folder / split
+        elif split != "train" or not folder.is_dir():
+            raise DatasetError(f"{folder / split}: no such folder.")
+        classes = sorted(child for child in folder.iterdir() if child.is_dir())
+        self._files = [
+            (file, label)
+            for label, child in enumerate(classes)
+            for file in sorted(child.rglob("*"))
+            if file.suffix.lower() in _SUFFIXES
+        ]
+        if not self._files:
+            raise DatasetError(f"{folder}: holds no pictures in class folders.")
+        self.name, self.split = Path(root).resolve().name, split
+        self.class_names = [child.name for child in classes]
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def label(self, index: int) -> int:
+        """The class of one picture."""
+        return self._files[index][1]
+
+    def picture(self, index: int) -> np.ndarray:
+        """One picture; see `PictureSet.picture`."""
+        return _decoded(self._files[index][0])
+
+
+def npz_pictures(path: str | os.PathLike[str], split: str) -> ArrayPictures:
+    """Pictures of a .npz file with arrays `x_<split>` and `y_<split>`, as Keras stores them."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            pictures, labels = arrays[f"x_{split}"], arrays[f"y_{split}"].reshape(-1)
+            classes = max(int(arrays[k].max()) for k in arrays.files if k.startswith("y_")) + 1
+    except KeyError as error:
+        raise DatasetError(f"{path}: needs arrays x_{split} and y_{split} ({error}).") from error
+    except (OSError, ValueError) as error:
+        raise DatasetError(f"{path}: not a readable .npz file ({error}).") from error
+    names = [str(label) for label in range(classes)]
+    return ArrayPictures(Path(path).stem, split, names, pictures, labels)
+
+
+class TfdsPictures(PictureSet):
+    """A data set of TensorFlow Datasets by name: cifar100, imagenet2012, places365_small, ...
+
+    Args:
+        name: as tensorflow_datasets knows it, with an optional config and version.
+        split: as tensorflow_datasets knows it.
+        data_dir: where the data set is or goes; its usual folder when None.
+
+    Raises:
+        DatasetError: there is no such data set or split, or it cannot be fetched.
+    """
+
+    def __init__(
+        self, name: str, split: str, data_dir: str | os.PathLike[str] | None = None
+    ) -> None:
+        import tensorflow_datasets as tfds
+
+        try:
+            builder = tfds.builder(name, data_dir=data_dir, file_format="array_record")
+            builder.download_and_prepare()
+            self._source = builder.as_data_source(
+                split=split, decoders={"image": tfds.decode.SkipDecoding()}
+            )
+            feature = builder.info.features["label"]
+        except Exception as error:  # tfds raises very many kinds of errors
+            raise DatasetError(
+                f"data set {name!r}, split {split!r} cannot be opened by tensorflow_datasets: "
+                f"{error}"
+            ) from error
+        self.name, self.split, self.class_names = name, split, list(feature.names)
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def label(self, index: int) -> int:
+        """The class of one picture."""
+        return int(self._source[index]["label"])
+
+    def picture(self, index: int) -> np.ndarray:
+        """One picture; see `PictureSet.picture`."""
+        return _decoded(io.BytesIO(self._source[index]["image"]))
+
+
+def _decoded(file: Any) -> np.ndarray:
+    with Image.open(file) as image:
+        return np.asarray(image.convert("RGB"))

@@ -1,0 +1,74 @@
+"""Steps preconditioned by a private second moment: DP feature covariance and DP Newton."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from tfdp.transfer.head import Head
+from tfdp.transfer.methods.base import Method, Problem, Task
+from tfdp.transfer.methods.least_squares import moment_ridge
+from tfdp.transfer.methods.steps import Steps, run_steps
+from tfdp.transfer.spending import Release
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureCovariance(Method):
+    """Noisy full-batch gradients, preconditioned by one noisy second moment.
+
+    Every step moves the weights against (G / n + ridge I)^-1 g (Mehta, Krichene et al. 2022,
+    DP-FC), g a clipped and noised mean gradient.
+
+    Attributes:
+        loop: the steps. The preconditioner gives a step its scale; a learning rate of 1 is a
+            Newton step of the squared loss.
+        clip_norm: bound on the norm of a seen row in the second moment.
+        share: of the budget that the second moment gets; the gradients share the rest.
+        ridge: in units of G / n, None for the rule of `LeastSquares`.
+    """
+
+    loop: Steps = Steps(steps=10, optimizer="sgd", learning_rate=1.0)
+    clip_norm: float = 1.0
+    share: float = 0.3
+    ridge: float | None = None
+
+    def releases(self, task: Task) -> list[Release]:
+        """The second moment and the gradients."""
+        return [
+            Release("second moment", self.clip_norm**2, self.share),
+            Release("gradient", self.loop.clip_norm, 1 - self.share, self.loop.steps),
+        ]
+
+    def fit(self, problem: Problem) -> Head:
+        """Publishes the second moment, then runs the steps."""
+        kernel, bias = run_steps(
+            problem, self.loop, "gradient", precondition=self._preconditioner(problem)
+        )
+        head = Head.of_view(problem.view, kernel, bias)
+        return dataclasses.replace(head, bias=head.bias + self.loop.fixed_bias)
+
+    def _preconditioner(self, problem: Problem, curvature: float = 1.0) -> np.ndarray:
+        moment = problem.moment("second moment", self.clip_norm) / problem.task.num_examples
+        width, ridge = len(moment), self.ridge
+        if ridge is None:
+            ridge = moment_ridge(problem, "second moment", width, self.clip_norm)
+        return np.linalg.inv(moment + ridge * np.eye(width)) / curvature
+
+
+@dataclasses.dataclass(frozen=True)
+class Newton(FeatureCovariance):
+    """Newton's method for one-versus-rest logistic regression, with the first Hessian only.
+
+    At zero weights the Hessian of every class is G / 4 (Mehta, Krichene et al. 2022, DP-Newton,
+    which publishes one for every class and step), so one second moment serves all of them, and
+    later steps keep it. A row's gradient of all classes together is clipped.
+
+    Attributes:
+        loop: the steps; the loss is "sigmoid" and the learning rate 1 is Newton's own.
+    """
+
+    loop: Steps = Steps(steps=3, optimizer="sgd", learning_rate=1.0, loss="sigmoid")
+
+    def _preconditioner(self, problem: Problem, curvature: float = 0.25) -> np.ndarray:
+        return super()._preconditioner(problem, curvature)

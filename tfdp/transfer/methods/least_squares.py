@@ -1,0 +1,103 @@
+"""Private least squares onto one-hot targets, in closed form from noisy moments."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+from tfdp.transfer.head import Head
+from tfdp.transfer.methods.base import Method, Problem, Task, positive
+from tfdp.transfer.spending import Release
+
+
+@dataclasses.dataclass(frozen=True)
+class LeastSquares(Method):
+    """Ridge regression from one noisy second moment and noisy class sums: two releases.
+
+    Solves (G / n + ridge I) w_l = b_l / n for every class l.
+
+    Attributes:
+        clip_norm: C, bound on the norm of a seen row.
+        share: of the budget that the second moment gets; the class sums get the rest.
+        ridge: added to the diagonal of G / n; None takes a rule of noise, n and D alone: the
+            size of the noise in G / n (its spectral norm is about sqrt(2 D) standard deviations),
+            and at least a thousandth of the mean eigenvalue C^2 / D.
+    """
+
+    clip_norm: float = 1.0
+    share: float = 0.5
+    ridge: float | None = None
+
+    def releases(self, task: Task) -> list[Release]:
+        """Second moment and class sums."""
+        return [
+            Release("second moment", self.clip_norm**2, self.share),
+            Release("class sums", self.clip_norm, 1 - self.share),
+        ]
+
+    def fit(self, problem: Problem) -> Head:
+        """Makes the two releases and solves."""
+        moment = problem.moment("second moment", self.clip_norm)
+        (sums,) = problem.spending.publish("class sums", problem.sums.class_sums(self.clip_norm))
+        n, width = problem.task.num_examples, len(moment)
+        ridge = self.ridge
+        if ridge is None:
+            ridge = moment_ridge(problem, "second moment", width, self.clip_norm)
+        kernel = np.linalg.solve(moment / n + ridge * np.eye(width), sums / n)
+        return Head.of_view(problem.view, kernel, np.zeros(kernel.shape[1]))
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassLeastSquares(Method):
+    """Least squares with a second moment for every class (Mehta, Krichene et al. 2022).
+
+    Solves (A_l + alpha G + ridge n I) w_l = b_l with A_l the second moment of class l alone and
+    G that of all rows. Three releases; each row is in G, in its own class's A_l and in its own
+    class's b_l, once each, so under adding or removing a row the classes cost nothing extra.
+
+    Attributes:
+        clip_norm: C, bound on the norm of a seen row.
+        alpha: weight of the common second moment.
+        ridge: as for `LeastSquares`.
+        shares: of G, of the A_l and of the b_l; they add up to 1.
+    """
+
+    clip_norm: float = 1.0
+    alpha: float = 2.0
+    ridge: float | None = None
+    shares: tuple[float, float, float] = (0.4, 0.2, 0.4)
+
+    def releases(self, task: Task) -> list[Release]:
+        """G, all the A_l, all the b_l."""
+        common, own, sums = self.shares
+        return [
+            Release("second moment", self.clip_norm**2, common),
+            Release("class second moments", self.clip_norm**2, own),
+            Release("class sums", self.clip_norm, sums),
+        ]
+
+    def fit(self, problem: Problem) -> Head:
+        """Makes the three releases and solves for each class."""
+        clip, spending, n = self.clip_norm, problem.spending, problem.task.num_examples
+        common = self.alpha * problem.moment("second moment", clip)
+        (sums,) = spending.publish("class sums", problem.sums.class_sums(clip))
+        moments = list(problem.sums.class_second_moments(clip))
+        own = spending.publish("class second moments", *moments)
+        width = len(common)
+        ridge = self.ridge
+        if ridge is None:
+            ridge = moment_ridge(problem, "class second moments", width, clip)
+        common += ridge * n * np.eye(width)
+        kernel = [
+            np.linalg.solve(positive(matrix) + common, column)
+            for matrix, column in zip(own, sums.T, strict=True)
+        ]
+        return Head.of_view(problem.view, np.stack(kernel, axis=1), np.zeros(len(kernel)))
+
+
+def moment_ridge(problem: Problem, release: str, width: int, clip_norm: float) -> float:
+    """What the noise of a published second moment asks to add to the diagonal of G / n."""
+    noise = problem.spending.stddev(release) * math.sqrt(2 * width) / problem.task.num_examples
+    return max(noise, 1e-3 * clip_norm**2 / width)

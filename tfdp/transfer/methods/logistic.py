@@ -1,0 +1,63 @@
+"""The non-private line: logistic regression by L-BFGS."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from scipy import optimize
+
+from tfdp.transfer.head import Head
+from tfdp.transfer.methods.base import Method, Problem, Task
+from tfdp.transfer.spending import Release
+
+
+@dataclasses.dataclass(frozen=True)
+class Logistic(Method):
+    """Softmax regression solved to the end, without any privacy.
+
+    Minimises mean cross-entropy + l2 / 2 |W|^2 over seen rows.
+
+    Attributes:
+        l2: strength of the penalty.
+        iterations: at most this many.
+    """
+
+    l2: float = 1e-6
+    iterations: int = 300
+
+    def releases(self, task: Task) -> list[Release]:
+        """Nothing that could be made private.
+
+        Raises:
+            ValueError: the task asks for privacy.
+        """
+        if task.noise_multiplier:
+            raise ValueError(
+                "method 'logistic' is the non-private baseline: it needs epsilon=inf. For a "
+                "private head choose another method, for instance 'auto'."
+            )
+        return [Release("exact solution", np.inf)]
+
+    def fit(self, problem: Problem) -> Head:
+        """Runs L-BFGS."""
+        sums, n = problem.sums, problem.task.num_examples
+        shape = sums.width + 1, sums.num_classes
+
+        def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
+            weights = flat.reshape(shape)
+            loss, kernel, bias = sums.loss(weights[:-1], weights[-1])
+            gradient = np.vstack([kernel, bias]) / n
+            gradient[:-1] += self.l2 * weights[:-1]
+            penalty = self.l2 / 2 * np.sum(weights[:-1] ** 2)
+            return loss / n + penalty, gradient.ravel().astype(np.float64)
+
+        result = optimize.minimize(
+            objective,
+            np.zeros(shape[0] * shape[1]),
+            jac=True,
+            method="L-BFGS-B",
+            options={"maxiter": self.iterations, "maxcor": 20},
+        )
+        weights = result.x.reshape(shape)
+        return Head.of_view(problem.view, weights[:-1], weights[-1])

@@ -1,0 +1,137 @@
+"""Noisy full-batch steps: the loop that several methods end in."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import keras
+import numpy as np
+
+from tfdp import optimizers
+from tfdp.optimizers import PrivateOptimizer
+from tfdp.transfer.losses import residual_of
+from tfdp.transfer.methods.base import Problem
+
+_OPTIMIZERS: dict[str, Callable[..., PrivateOptimizer]] = {
+    "sgd": optimizers.DPSGD,
+    "momentum": lambda **kwargs: optimizers.DPSGD(momentum=0.9, **kwargs),
+    "adam": optimizers.DPAdam,
+    "lamb": optimizers.DPLAMB,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Steps:
+    """How the loop runs.
+
+    Attributes:
+        steps: T, one or more.
+        clip_norm: C, bound on one example's gradient by kernel and bias jointly.
+        loss: "softmax" or "sigmoid" (one-versus-rest).
+        optimizer: "sgd", "momentum" (0.9), "adam", "lamb", or a private optimizer of
+            `tfdp.optimizers`, whose clip and noise are replaced by this loop's.
+        learning_rate: for optimizers by name.
+        init: standard deviation of random first weights; 0 starts from exact zeros.
+        fixed_bias: a public constant added to every logit and never trained; P2 uses -10 with
+            the sigmoid loss.
+        average: share of the last iterates whose mean is the result; 0 takes the last one.
+    """
+
+    steps: int = 1
+    clip_norm: float = 1.0
+    loss: str = "softmax"
+    optimizer: str | PrivateOptimizer = "sgd"
+    learning_rate: float = 1.0
+    init: float = 0.0
+    fixed_bias: float = 0.0
+    average: float = 0.0
+
+    def __post_init__(self) -> None:
+        residual_of(self.loss)
+        if isinstance(self.optimizer, str) and self.optimizer not in _OPTIMIZERS:
+            raise ValueError(
+                f"optimizer must be one of {', '.join(_OPTIMIZERS)} or a private optimizer, "
+                f"got {self.optimizer!r}."
+            )
+        if not 0 <= self.average < 1:
+            raise ValueError(f"average must lie in [0, 1), got {self.average}.")
+        if self.steps < 1 or self.clip_norm <= 0 or self.init < 0 or self.learning_rate <= 0:
+            raise ValueError(
+                "steps must be at least 1, clip_norm and learning_rate above 0 and init at least "
+                f"0, got {self}."
+            )
+
+
+def run_steps(
+    problem: Problem,
+    settings: Steps,
+    release: str,
+    precondition: np.ndarray | None = None,
+    start: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Runs the loop on seen rows; every step is a publication of `release`.
+
+    The divisor of every mean is the public number of examples.
+
+    Args:
+        problem: rows, view and budget.
+        settings: of the loop.
+        release: what each step's noise is booked on.
+        precondition: symmetric `[P, P]` that every noisy kernel gradient is multiplied with.
+        start: first kernel `[P, K]`, public or already paid for, in place of `settings.init`.
+
+    Returns:
+        Kernel `[P, K]` and bias `[K]` of seen rows, the fixed bias included.
+    """
+    sums, spending = problem.sums, problem.spending
+    kernel = keras.Variable(_first_kernel(problem, settings, start), name="kernel")
+    bias = keras.Variable(np.zeros(sums.num_classes, np.float32), name="bias")
+    trained = [kernel, bias] if problem.view.bias else [kernel]
+    optimizer = _optimizer(settings, spending.noise_multiplier(release))
+    optimizer.build(trained)
+    kept = math.ceil(settings.average * settings.steps) or 1
+    total_kernel, total_bias = np.zeros(kernel.shape), np.zeros(bias.shape)
+    for step in range(settings.steps):
+        gradients = sums.gradient(
+            np.asarray(kernel),
+            np.asarray(bias),
+            loss=settings.loss,
+            clip_norm=settings.clip_norm,
+            constant=settings.fixed_bias,
+        )
+        noisy = spending.publish_mean(
+            release, gradients[: len(trained)], problem.task.num_examples
+        )
+        if precondition is not None:
+            noisy = noisy._replace(
+                gradients=[
+                    keras.ops.matmul(precondition.astype(np.float32), noisy.gradients[0]),
+                    *noisy.gradients[1:],
+                ]
+            )
+        optimizer.apply(noisy, trained)
+        if step >= settings.steps - kept:
+            total_kernel += np.asarray(kernel)
+            total_bias += np.asarray(bias)
+    return total_kernel / kept, total_bias / kept
+
+
+def _first_kernel(problem: Problem, settings: Steps, start: np.ndarray | None) -> np.ndarray:
+    shape = problem.sums.width, problem.sums.num_classes
+    if start is not None:
+        return start.astype(np.float32)
+    if not settings.init:
+        return np.zeros(shape, np.float32)
+    return problem.spending.public_normal(shape) * np.float32(settings.init)
+
+
+def _optimizer(settings: Steps, noise_multiplier: float) -> PrivateOptimizer:
+    """A fresh optimizer that states this loop's clip and noise."""
+    numbers = {"l2_norm_clip": settings.clip_norm, "noise_multiplier": noise_multiplier}
+    given = settings.optimizer
+    if isinstance(given, str):
+        return _OPTIMIZERS[given](learning_rate=settings.learning_rate, **numbers)
+    config = {k: v for k, v in given.get_config().items() if k != "privacy"}
+    return type(given).from_config({**config, **numbers})

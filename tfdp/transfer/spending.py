@@ -1,0 +1,129 @@
+"""A privacy budget shared out over named releases, and the noise drawn for each of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfdp.privacy import PrivacyPlan, Segment, UpdateSettings
+from tfdp.privacy.noise import NoiseKey, NoisyGradients, privatize
+
+
+@dataclasses.dataclass(frozen=True)
+class Release:
+    """Something about all rows that will be published with noise.
+
+    Attributes:
+        name: what it is, unique within a fit.
+        sensitivity: the largest norm of one row's contribution, C.
+        share: part of the budget; the shares of a fit add up to 1.
+        count: how many times it is published, anew each time (the steps of an optimiser).
+    """
+
+    name: str
+    sensitivity: float
+    share: float = 1.0
+    count: int = 1
+
+
+class OverspentError(RuntimeError):
+    """A release that the budget does not hold, or that was already made."""
+
+
+class Spending:
+    """Draws the noise of every release and keeps the book of them.
+
+    Gaussian releases that use every row compose exactly: with noise multipliers s_r they are
+    together one release of multiplier (sum 1 / s_r^2)^(-1/2) (Dong, Roth and Su 2022, Corollary
+    3.3). A release with share f of a budget of multiplier s, made T times, therefore gets
+    s * sqrt(T / f) each time, and all of them together cost exactly s.
+
+    Args:
+        plan: one full-batch step; its noise multiplier s is the whole budget.
+        releases: all that the budget is shared out over.
+        key: the key of the noise.
+
+    Raises:
+        ValueError: shares do not add up to 1, a name occurs twice, or the plan is not one
+            full-batch step.
+    """
+
+    def __init__(self, plan: PrivacyPlan, releases: Sequence[Release], key: NoiseKey) -> None:
+        if plan.steps != 1 or plan.sampling != "full_batch":
+            raise ValueError(
+                "plan must be one full-batch step: PrivacyPlan(batch_size=num_examples, steps=1)."
+            )
+        names = [release.name for release in releases]
+        total = math.fsum(release.share for release in releases)
+        if len(set(names)) != len(names) or abs(total - 1) > 1e-9:
+            raise ValueError(f"releases must have distinct names and shares of sum 1: {releases}.")
+        self.plan = plan
+        self.releases = {release.name: release for release in releases}
+        self._key = key
+        self._made: dict[str, int] = dict.fromkeys(names, 0)
+
+    def noise_multiplier(self, name: str) -> float:
+        """The noise multiplier of one publication of a release."""
+        release = self._release(name)
+        return self.plan.noise_multiplier * math.sqrt(release.count / release.share)
+
+    def stddev(self, name: str) -> float:
+        """The standard deviation of the noise on the sum: multiplier times sensitivity."""
+        return self.noise_multiplier(name) * self._release(name).sensitivity
+
+    def publish(self, name: str, *values: np.ndarray) -> list[np.ndarray]:
+        """Adds fresh noise to sums over all rows, and books the release before returning.
+
+        Args:
+            name: the release.
+            *values: what is published, float arrays; one row's contribution to all of them
+                jointly has at most the norm `sensitivity`.
+
+        Raises:
+            OverspentError: the release has been made as often as it may.
+        """
+        sums = [tf.convert_to_tensor(value, tf.float64) for value in values]
+        noisy = self.publish_mean(name, sums, divisor=1.0)
+        return [np.asarray(value) for value in noisy.gradients]
+
+    def publish_mean(self, name: str, sums: Sequence[Any], divisor: float) -> NoisyGradients:
+        """The same for a clipped gradient sum, as the mean that private optimizers take."""
+        release = self._release(name)
+        number = self._made[name]
+        if number >= release.count:
+            raise OverspentError(
+                f"{name!r} has been published {number} times, all that its share allows."
+            )
+        self._made[name] = number + 1
+        seeds = self._key.child(name).seeds(number, len(sums))
+        return privatize(
+            sums, release.sensitivity, self.noise_multiplier(name), divisor, seeds
+        )
+
+    def public_normal(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Standard normal numbers that depend on no row, float32; for random first weights."""
+        seed = self._key.child("public").seeds(0, 1)[0]
+        return tf.random.stateless_normal(shape, seed).numpy()
+
+    def segments(self) -> list[Segment]:
+        """What has been published so far, for the accountants."""
+        return [
+            Segment(self._settings(name), made) for name, made in self._made.items() if made
+        ]
+
+    def _settings(self, name: str) -> UpdateSettings:
+        return dataclasses.replace(
+            self.plan.settings,
+            noise_multiplier=self.noise_multiplier(name),
+            clip_norm=self._release(name).sensitivity,
+        )
+
+    def _release(self, name: str) -> Release:
+        if name not in self.releases:
+            raise OverspentError(f"{name!r} is not in the budget: {', '.join(self.releases)}.")
+        return self.releases[name]
