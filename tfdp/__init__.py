@@ -1,5 +1,7 @@
 """Differentially private training for TensorFlow and Keras.
 
+One plan fixes sampling, clipping, noise and accounting, and everything else is Keras::
+
     plan = tfdp.PrivacyPlan(num_examples=50_000, batch_size=4096, steps=500,
                             clip_norm=1.0, epsilon=8.0, delta=1e-5)
     model = tfdp.make_private(keras_model)
