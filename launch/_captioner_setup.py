@@ -50,7 +50,17 @@ def make_plan(config: ml_collections.ConfigDict) -> tfdp.PrivacyPlan:
 
 
 def make_model(config: ml_collections.ConfigDict, tokenizer: CaptionTokenizer) -> keras.Model:
-    """Returns a private captioner with new weights."""
+    """Returns a private captioner with new weights.
+
+    Raises:
+      ValueError: The config was written for another vocabulary, or a setting is out of range.
+    """
+    planned = config.model.get("vocab_size", tokenizer.vocabulary_size)
+    if planned != tokenizer.vocabulary_size:
+        raise ValueError(
+            f"config.model.vocab_size={planned}, but the vocabulary has "
+            f"{tokenizer.vocabulary_size} pieces: give its file by config.data.vocabulary."
+        )
     settings = CaptionerConfig(
         **{
             **config.model,
