@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import keras
@@ -123,15 +124,18 @@ class ClippedGradient:
         shapes = _shapes(batch)
         if shapes in self._plans:
             return
-        with tf.init_scope():
-            refuse_mixing(self.forward, batch)
-            if self._engine == "vectorized":
-                self._plans[shapes] = Plan(whole="as asked for")
-                return
-            plan = survey(self.forward, batch)
-            self._give_notice(plan)
-            refuse_wrong_rules(self.forward, batch, plan)
-            self._plans[shapes] = plan
+        # In a thread of its own: a trace under way and its strategy belong to this one.
+        with ThreadPoolExecutor(1) as other:
+            self._plans[shapes] = other.submit(self._look_over, batch).result()
+
+    def _look_over(self, batch: Batch) -> Plan:
+        refuse_mixing(self.forward, batch)
+        if self._engine == "vectorized":
+            return Plan(whole="as asked for")
+        plan = survey(self.forward, batch)
+        self._give_notice(plan)
+        refuse_wrong_rules(self.forward, batch, plan)
+        return plan
 
     def _clipped(self, weights: list, state: list, batch: Batch, cut_rows: bool) -> Clipped:
         batch = without_padding(batch)

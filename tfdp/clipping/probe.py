@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,7 +23,6 @@ from tfdp.clipping.plan import Plan
 from tfdp.clipping.rules.registry import replaced
 from tfdp.clipping.single_pass import single_pass
 
-_ROWS = 3
 _SEED = 20210607
 
 
@@ -42,7 +42,8 @@ def refuse_mixing(forward: Forward, batch: Batch) -> None:
         warnings.warn("The loss of made-up examples is not finite: examples that mix would go "
                       "unnoticed.", stacklevel=2)  # fmt: skip
         return
-    if _others_agree(*losses) and _others_agree(*outputs):
+    rows = batches[0].mask.shape[0]
+    if _others_agree(losses[0], losses[1], rows) and _others_agree(outputs[0], outputs[1], rows):
         return
     raise UnsupportedLayerError(
         f"One example changes another's loss through {_first_mixing_call(forward, batches)}, so "
@@ -61,7 +62,7 @@ def refuse_wrong_rules(forward: Forward, batch: Batch, plan: Plan) -> None:
         return  # nothing is left to rules, or the two would draw different random numbers
     made_up = _made_up(batch, _SEED)
     weights, state = _values(forward)
-    row = tf.one_hot(1, _ROWS, dtype=weights[0].dtype)
+    row = tf.one_hot(1, made_up.mask.shape[0], dtype=weights[0].dtype)
 
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(weights)
@@ -114,6 +115,7 @@ def _values(forward: Forward) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
 
 def _first_mixing_call(forward: Forward, batches: tuple[Batch, Batch]) -> str:
     """Names the first call whose outputs for the other examples change though its inputs do not."""
+    rows = batches[0].mask.shape[0]
     runs: list[list] = []
     for batch in batches:
         calls: list = []
@@ -121,7 +123,8 @@ def _first_mixing_call(forward: Forward, batches: tuple[Batch, Batch]) -> str:
             _losses(forward, batch)
         runs.append(calls)
     for (layer, inputs, outputs), (_, other_inputs, other_outputs) in zip(*runs, strict=True):
-        if _others_agree(inputs, other_inputs) and not _others_agree(outputs, other_outputs):
+        same = _others_agree(inputs, other_inputs, rows)
+        if same and not _others_agree(outputs, other_outputs, rows):
             return f"{type(layer).__name__} {layer.name!r}"
     return "the loss"
 
@@ -151,36 +154,39 @@ def _arrays(nested: Any) -> list[np.ndarray]:
     return [tf.cast(leaf, tf.float64).numpy() for leaf in floating]
 
 
-def _others_agree(a: Any, b: Any) -> bool:
+def _others_agree(a: Any, b: Any, rows: int) -> bool:
     """Whether all rows but the first are equal, up to rounding."""
     pairs = zip(a, b, strict=True) if isinstance(a, list) else [(a, b)]
     return all(
         np.allclose(one[1:], other[1:], rtol=1e-3, atol=1e-3 * np.abs(one).max(initial=1e-6))
         for one, other in pairs
-        if len(one) == _ROWS
+        if len(one) == rows
     )
 
 
 def _made_up(batch: Batch, seed: int, first: int | None = None) -> Batch:
     """Draws rows of the batch's kind; ``first`` is another seed for the first row."""
 
+    fields = (batch.x, batch.y, batch.sample_weight)
+    taken = {size for leaf in keras.tree.flatten(fields) if leaf is not None for size in leaf.shape}
+    rows = next(n for n in itertools.count(3) if n not in taken)  # no other axis has this size
+
     def draw(leaf):
         if leaf is None:
             return None
-        values = _draw(leaf, np.random.default_rng(seed))
+        shape = (rows, *leaf.shape[1:])
+        values = _draw(leaf.dtype, shape, np.random.default_rng(seed))
         if first is not None:
-            values[:1] = _draw(leaf, np.random.default_rng(first))[:1]
+            values[:1] = _draw(leaf.dtype, shape, np.random.default_rng(first))[:1]
         return tf.constant(values, leaf.dtype)
 
-    fields = (batch.x, batch.y, batch.sample_weight)
     x, y, sample_weight = keras.tree.map_structure(draw, fields)
-    return Batch(x, y, sample_weight, tf.ones([_ROWS], tf.bool), tf.constant([1, 2]))
+    return Batch(x, y, sample_weight, tf.ones([rows], tf.bool), tf.constant([1, 2]))
 
 
-def _draw(leaf: Any, generator: np.random.Generator) -> np.ndarray:
-    shape = (_ROWS, *leaf.shape[1:])
-    if leaf.dtype.is_floating:
+def _draw(dtype: tf.DType, shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
+    if dtype.is_floating:
         return generator.uniform(size=shape)
-    if leaf.dtype in (tf.string, tf.bool):
-        return np.full(shape, b"" if leaf.dtype == tf.string else True)
+    if dtype in (tf.string, tf.bool):
+        return np.full(shape, b"" if dtype == tf.string else True)
     return generator.integers(0, 2, shape)  # ids and classes that any vocabulary has

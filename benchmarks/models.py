@@ -1,0 +1,175 @@
+"""The models whose private steps are timed, with made-up batches and losses."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+from keras import layers
+
+from tfdp.models import Captioner, CaptionerConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    """A model with what it is trained on.
+
+    Attributes:
+      build: Makes the model.
+      batch: From a number of rows to (x, y).
+      loss: Keras loss.
+    """
+
+    build: Callable[[], keras.Model]
+    batch: Callable[[int], tuple[Any, Any]]
+    loss: Any
+
+
+def _tokens(rows: int, length: int, vocabulary: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(1, vocabulary, (rows, length)).astype("int32")
+
+
+def _images(rows: int, side: int) -> np.ndarray:
+    return np.random.default_rng(1).normal(size=(rows, side, side, 3)).astype("float32")
+
+
+def _captioner(config: CaptionerConfig) -> Workload:
+    def batch(rows: int) -> tuple[Any, Any]:
+        ids = _tokens(rows, config.max_length, config.vocab_size)
+        images = _images(rows, config.image_size)
+        return {"image": images, "tokens": ids[:, :-1]}, ids[:, 1:]
+
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=0)
+    return Workload(lambda: Captioner(config), batch, loss)
+
+
+def _anchor_captioner() -> Workload:
+    """6.1 M parameters: 64 px, 65 picture tokens, 40 text tokens, vocabulary 4096."""
+    return _captioner(
+        CaptionerConfig(
+            image_size=64, patch_size=8, vocab_size=4096, max_length=41,
+            encoder_width=192, encoder_depth=6, encoder_heads=3,
+            decoder_width=192, decoder_depth=3, decoder_heads=3,
+        )
+    )  # fmt: skip
+
+
+def _quickstart_captioner() -> Workload:
+    """The captioner of configs/quickstart.py: 32 px, 17 picture tokens, 11 text tokens."""
+    return _captioner(
+        CaptionerConfig(
+            image_size=32, patch_size=8, vocab_size=2048, max_length=12,
+            encoder_width=128, encoder_depth=4, encoder_heads=4,
+            decoder_width=128, decoder_depth=2, decoder_heads=4,
+        )
+    )  # fmt: skip
+
+
+def _transformer_block(x: Any, heads: int, causal: bool = False) -> Any:
+    width = x.shape[-1]
+    y = layers.LayerNormalization(epsilon=1e-6)(x)
+    x = x + layers.MultiHeadAttention(heads, width // heads)(y, y, use_causal_mask=causal)
+    y = layers.LayerNormalization(epsilon=1e-6)(x)
+    y = layers.Dense(4 * width, activation="gelu")(y)
+    return x + layers.Dense(width)(y)
+
+
+class Positions(layers.Layer):
+    """Adds a learned table, by an Embedding that reads positions [1, T]."""
+
+    def __init__(self, length: int, width: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.length = length
+        self.table = layers.Embedding(length, width)
+
+    def call(self, x: Any) -> Any:
+        return x + self.table(keras.ops.expand_dims(keras.ops.arange(self.length), 0))
+
+
+def _vision_transformer() -> Workload:
+    """ViT-Ti/16 at 224: 5.7 M parameters, 196 tokens, mean pooled, 1000 classes."""
+
+    def build() -> keras.Model:
+        images = layers.Input((224, 224, 3))
+        x = layers.Conv2D(192, 16, strides=16)(images)
+        x = Positions(196, 192)(layers.Reshape((196, 192))(x))
+        for _ in range(12):
+            x = _transformer_block(x, heads=3)
+        x = layers.GlobalAveragePooling1D()(layers.LayerNormalization(epsilon=1e-6)(x))
+        return keras.Model(images, layers.Dense(1000)(x))
+
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    return Workload(build, lambda rows: (_images(rows, 224), _tokens(rows, 1, 1000)[:, 0]), loss)
+
+
+def _convnet() -> Workload:
+    """ResNet-like, group norm, CIFAR size: 2.8 M parameters, widths 64, 128, 256."""
+
+    def block(x: Any, width: int, stride: int) -> Any:
+        y = layers.Conv2D(width, 3, stride, padding="same", use_bias=False)(x)
+        y = layers.ReLU()(layers.GroupNormalization(16)(y))
+        y = layers.Conv2D(width, 3, padding="same", use_bias=False)(y)
+        y = layers.GroupNormalization(16)(y)
+        if stride > 1 or x.shape[-1] != width:
+            x = layers.Conv2D(width, 1, stride, use_bias=False)(x)
+        return layers.ReLU()(x + y)
+
+    def build() -> keras.Model:
+        images = layers.Input((32, 32, 3))
+        x = layers.Conv2D(64, 3, padding="same", use_bias=False)(images)
+        x = layers.ReLU()(layers.GroupNormalization(16)(x))
+        for width, stride in ((64, 1), (64, 1), (128, 2), (128, 1), (256, 2), (256, 1)):
+            x = block(x, width, stride)
+        return keras.Model(images, layers.Dense(10)(layers.GlobalAveragePooling2D()(x)))
+
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    return Workload(build, lambda rows: (_images(rows, 32), _tokens(rows, 1, 10)[:, 0]), loss)
+
+
+def _language_model() -> Workload:
+    """GPT-like, 4 blocks of width 256, vocabulary 32k tied, 64 tokens: 11.4 M parameters."""
+
+    def build() -> keras.Model:
+        ids = layers.Input((64,), dtype="int32")
+        embed = layers.ReversibleEmbedding(32_000, 256)
+        x = Positions(64, 256)(embed(ids))
+        for _ in range(4):
+            x = _transformer_block(x, heads=4, causal=True)
+        return keras.Model(ids, embed(layers.LayerNormalization()(x), reverse=True))
+
+    def batch(rows: int) -> tuple[Any, Any]:
+        ids = _tokens(rows, 65, 32_000)
+        return ids[:, :-1], ids[:, 1:]
+
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    return Workload(build, batch, loss)
+
+
+def _tagger() -> Workload:
+    """Two LSTM layers of 128 units over 64 tokens, vocabulary 8000, 20 tags."""
+
+    def build() -> keras.Model:
+        ids = layers.Input((64,), dtype="int32")
+        x = layers.Embedding(8000, 128)(ids)
+        for _ in range(2):
+            x = layers.LSTM(128, return_sequences=True)(x)
+        return keras.Model(ids, layers.Dense(20)(x))
+
+    def batch(rows: int) -> tuple[Any, Any]:
+        return _tokens(rows, 64, 8000), _tokens(rows, 64, 20)
+
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    return Workload(build, batch, loss)
+
+
+WORKLOADS: dict[str, Callable[[], Workload]] = {
+    "captioner": _anchor_captioner,
+    "quickstart": _quickstart_captioner,
+    "vit": _vision_transformer,
+    "convnet": _convnet,
+    "gpt": _language_model,
+    "lstm": _tagger,
+}
