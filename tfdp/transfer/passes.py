@@ -10,17 +10,24 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfdp.transfer.rows import BLOCK, Block, Rows
+from tfdp.transfer.normalise import check_normalisation, normalised
+from tfdp.transfer.rows import BLOCK, Rows
 
-#: Features up to this many bytes stay in memory between passes; more are read anew.
+#: Normalised features up to this many bytes stay in memory; more are read anew for each pass.
 RESIDENT_BYTES = 4 << 30
 
 #: (totals so far, features [B, D], labels [B], row values [B, V], constants) -> totals
 Step = Callable[..., Any]
 
 
-class _Piece(NamedTuple):
-    """A block as tensors, and where it starts."""
+class Piece(NamedTuple):
+    """Some consecutive rows as tensors.
+
+    Attributes:
+        start: index of the first of them.
+        features: float32 `[B, D]`, normalised.
+        labels: int32 `[B]`.
+    """
 
     start: int
     features: tf.Tensor
@@ -28,7 +35,7 @@ class _Piece(NamedTuple):
 
 
 class Passes:
-    """Runs passes over the same rows; every row enters each pass exactly once.
+    """Runs passes over the same normalised rows; every row enters each pass exactly once.
 
     Blocks go to the replicas of a strategy in turn, each replica adds up its own, and the sums
     of all replicas are added once at the end. Features that fit in memory become tensors once,
@@ -36,22 +43,24 @@ class Passes:
 
     Args:
         rows: the features.
+        normalise: "none", "unit" or "root"; see `normalised`.
         strategy: where to compute; the current strategy when None.
-        block: rows a replica handles at a time.
+        resident_bytes: keep the features in memory up to this size.
     """
 
     def __init__(
         self,
         rows: Rows,
+        normalise: str = "unit",
         strategy: tf.distribute.Strategy | None = None,
-        block: int = BLOCK,
+        resident_bytes: int = RESIDENT_BYTES,
     ) -> None:
         self.rows = rows
+        self.normalise = check_normalisation(normalise)
         self._strategy = strategy or tf.distribute.get_strategy()
-        self._block = block
-        self._kept: list[_Piece] | None = None
-        if rows.bytes <= RESIDENT_BYTES:
-            self._kept = [_as_piece(block) for block in rows.blocks(self._block)]
+        self._kept: list[Piece] | None = None
+        if 4 * len(rows) * rows.dim <= resident_bytes:
+            self._kept = list(self._read())
 
     def sum(
         self,
@@ -74,15 +83,19 @@ class Passes:
         fixed = tuple(tf.convert_to_tensor(value, tf.float32) for value in constants)
         zeros = tuple(tf.zeros(tuple(shape)) for shape in shapes)
         totals = self._values(lambda _: zeros)
-        for group in _grouped(self._pieces(), self._strategy.num_replicas_in_sync):
+        for group in _grouped(self.pieces(), self._strategy.num_replicas_in_sync):
             inputs = self._values(lambda replica, group=group: _inputs(group[replica], row_values))
             totals = self._strategy.run(step, args=(totals, *inputs, fixed))
         return [self._strategy.reduce("SUM", total, axis=None).numpy() for total in totals]
 
-    def _pieces(self) -> Iterator[_Piece]:
-        if self._kept is not None:
-            return iter(self._kept)
-        return map(_as_piece, _ahead(self.rows.blocks(self._block)))
+    def pieces(self) -> Iterator[Piece]:
+        """All rows once, in order."""
+        return iter(self._kept) if self._kept is not None else _ahead(self._read())
+
+    def _read(self) -> Iterator[Piece]:
+        for block in self.rows.blocks(BLOCK):
+            features = normalised(block.features, self.normalise)
+            yield Piece(block.start, tf.constant(features), tf.constant(block.labels))
 
     def _values(self, make: Callable[[int], Any]) -> Any:
         """What `make` gives for each replica."""
@@ -93,27 +106,23 @@ class Passes:
         )
 
 
-def _as_piece(block: Block) -> _Piece:
-    return _Piece(block.start, tf.constant(block.features), tf.constant(block.labels))
-
-
-def _inputs(piece: _Piece, row_values: np.ndarray) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+def _inputs(piece: Piece, row_values: np.ndarray) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     stop = piece.start + len(piece.labels)
     return piece.features, piece.labels, tf.constant(row_values[piece.start : stop])
 
 
-def _grouped(pieces: Iterator[_Piece], size: int) -> Iterator[list[_Piece]]:
+def _grouped(pieces: Iterator[Piece], size: int) -> Iterator[list[Piece]]:
     """One piece for each replica; the last group is filled up with pieces of no rows."""
     while group := list(itertools.islice(pieces, size)):
         first = group[0]
-        empty = _Piece(first.start, first.features[:0], first.labels[:0])
+        empty = Piece(first.start, first.features[:0], first.labels[:0])
         yield group + [empty] * (size - len(group))
 
 
-def _ahead(blocks: Iterator[Block]) -> Iterator[Block]:
-    """The same blocks, each read while the one before it is in use."""
+def _ahead(pieces: Iterator[Piece]) -> Iterator[Piece]:
+    """The same pieces, each read while the one before it is in use."""
     with ThreadPoolExecutor(1) as reader:
-        coming = reader.submit(next, blocks, None)
-        while (block := coming.result()) is not None:
-            coming = reader.submit(next, blocks, None)
-            yield block
+        coming = reader.submit(next, pieces, None)
+        while (piece := coming.result()) is not None:
+            coming = reader.submit(next, pieces, None)
+            yield piece

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfdp.privacy import PrivacyPlan, Segment, UpdateSettings
+from tfdp.privacy import Ledger, PrivacyPlan
 from tfdp.privacy.noise import NoiseKey, NoisyGradients, privatize
 
 
@@ -20,13 +20,11 @@ class Release:
 
     Attributes:
         name: what it is, unique within a fit.
-        sensitivity: the largest norm of one row's contribution, C.
         share: part of the budget; the shares of a fit add up to 1.
         count: how many times it is published, anew each time (the steps of an optimiser).
     """
 
     name: str
-    sensitivity: float
     share: float = 1.0
     count: int = 1
 
@@ -47,13 +45,20 @@ class Spending:
         plan: one full-batch step; its noise multiplier s is the whole budget.
         releases: all that the budget is shared out over.
         key: the key of the noise.
+        ledger: where every publication is recorded before it is made; a new one if None.
 
     Raises:
         ValueError: shares do not add up to 1, a name occurs twice, or the plan is not one
             full-batch step.
     """
 
-    def __init__(self, plan: PrivacyPlan, releases: Sequence[Release], key: NoiseKey) -> None:
+    def __init__(
+        self,
+        plan: PrivacyPlan,
+        releases: Sequence[Release],
+        key: NoiseKey,
+        ledger: Ledger | None = None,
+    ) -> None:
         if plan.steps != 1 or plan.sampling != "full_batch":
             raise ValueError(
                 "plan must be one full-batch step: PrivacyPlan(batch_size=num_examples, steps=1)."
@@ -63,6 +68,7 @@ class Spending:
         if len(set(names)) != len(names) or abs(total - 1) > 1e-9:
             raise ValueError(f"releases must have distinct names and shares of sum 1: {releases}.")
         self.plan = plan
+        self.ledger = ledger or Ledger()
         self.releases = {release.name: release for release in releases}
         self._key = key
         self._made: dict[str, int] = dict.fromkeys(names, 0)
@@ -72,26 +78,25 @@ class Spending:
         release = self._release(name)
         return self.plan.noise_multiplier * math.sqrt(release.count / release.share)
 
-    def stddev(self, name: str) -> float:
-        """The standard deviation of the noise on the sum: multiplier times sensitivity."""
-        return self.noise_multiplier(name) * self._release(name).sensitivity
-
-    def publish(self, name: str, *values: np.ndarray) -> list[np.ndarray]:
+    def publish(self, name: str, *values: np.ndarray, sensitivity: float) -> list[np.ndarray]:
         """Adds fresh noise to sums over all rows, and books the release before returning.
 
         Args:
             name: the release.
-            *values: what is published, float arrays; one row's contribution to all of them
-                jointly has at most the norm `sensitivity`.
+            *values: what is published, float arrays.
+            sensitivity: the largest norm C of one row's contribution to all of them jointly. The
+                noise has the standard deviation noise_multiplier(name) * C.
 
         Raises:
             OverspentError: the release has been made as often as it may.
         """
         sums = [tf.convert_to_tensor(value, tf.float64) for value in values]
-        noisy = self.publish_mean(name, sums, divisor=1.0)
+        noisy = self.publish_mean(name, sums, sensitivity=sensitivity, divisor=1.0)
         return [np.asarray(value) for value in noisy.gradients]
 
-    def publish_mean(self, name: str, sums: Sequence[Any], divisor: float) -> NoisyGradients:
+    def publish_mean(
+        self, name: str, sums: Sequence[Any], *, sensitivity: float, divisor: float
+    ) -> NoisyGradients:
         """The same for a clipped gradient sum, as the mean that private optimizers take."""
         release = self._release(name)
         number = self._made[name]
@@ -99,29 +104,31 @@ class Spending:
             raise OverspentError(
                 f"{name!r} has been published {number} times, all that its share allows."
             )
+        noise = self.noise_multiplier(name)
+        self.ledger.record(
+            dataclasses.replace(self.plan.settings, noise_multiplier=noise, clip_norm=sensitivity)
+        )
         self._made[name] = number + 1
         seeds = self._key.child(name).seeds(number, len(sums))
-        return privatize(
-            sums, release.sensitivity, self.noise_multiplier(name), divisor, seeds
-        )
+        return privatize(sums, sensitivity, noise, divisor, seeds)
 
     def public_normal(self, shape: tuple[int, ...]) -> np.ndarray:
         """Standard normal numbers that depend on no row, float32; for random first weights."""
         seed = self._key.child("public").seeds(0, 1)[0]
         return tf.random.stateless_normal(shape, seed).numpy()
 
-    def segments(self) -> list[Segment]:
-        """What has been published so far, for the accountants."""
+    def table(self) -> list[dict[str, Any]]:
+        """Every release, with its share of the budget, its noise and how often it was made."""
         return [
-            Segment(self._settings(name), made) for name, made in self._made.items() if made
+            {
+                "name": name,
+                "share": release.share,
+                "planned": release.count,
+                "made": self._made[name],
+                "noise_multiplier": self.noise_multiplier(name),
+            }
+            for name, release in self.releases.items()
         ]
-
-    def _settings(self, name: str) -> UpdateSettings:
-        return dataclasses.replace(
-            self.plan.settings,
-            noise_multiplier=self.noise_multiplier(name),
-            clip_norm=self._release(name).sensitivity,
-        )
 
     def _release(self, name: str) -> Release:
         if name not in self.releases:

@@ -23,34 +23,34 @@ class RowSums:
     """Bounded sums over rows seen through a view.
 
     Args:
-        passes: over the rows.
-        view: how rows are seen; what it holds must be public or already private.
-        weights: a public factor for each class, `[K]`, on the residuals of its rows; 1 if None.
+        passes: over the normalised rows.
+        view: how they are seen; what it holds must be public or already private.
+        weights: a public factor for each class, `[K]`, on what its rows contribute to gradients
+            and moments before clipping; 1 if None.
     """
 
     def __init__(self, passes: Passes, view: View, weights: np.ndarray | None = None) -> None:
-        self.view = view
-        self._passes = passes
+        self.view, self._passes = view, passes
         rows = passes.rows
-        self.width, self.num_classes = view.width(rows.dim), rows.num_classes
-        scales = view.scales(rows.norms)
+        self.width, self.num_classes, self._dim = view.width(rows.dim), rows.num_classes, rows.dim
         labels = rows.labels
-        present = (labels >= 0).astype(np.float32)
-        factors = present if weights is None else present * np.asarray(weights)[labels]
-        self._scales, self._present, self._factors = scales, present, factors
+        #: 0 for rows that are not finite, else the weight of the row's class.
+        self._factors = (labels >= 0).astype(np.float32)
+        if weights is not None:
+            self._factors *= np.asarray(weights, np.float32)[labels]
         self._centre = np.zeros(rows.dim) if view.centre is None else view.centre
 
     @functools.cached_property
     def norms(self) -> np.ndarray:
-        """Norm of every seen row with its bias, float32 `[N]`."""
-        view, rows = self.view, self._passes.rows
-        if view.centre is None and view.projection is None:
-            squares = np.square(self._scales * rows.norms)
-        else:
-            squares = np.concatenate(
-                [np.square(view.apply(b.features)).sum(axis=1) for b in rows.blocks()]
-            )
-        return np.sqrt(squares + view.bias**2).astype(np.float32)
+        """Norm of every seen row without its bias, float32 `[N]`."""
+        projection = self.view.projection
+        centre = tf.constant(self._centre, tf.float32)
+        matrix = None if projection is None else tf.constant(projection, tf.float32)
+        norms = []
+        for piece in self._passes.pieces():
+            seen = piece.features - centre
+            norms.append(tf.norm(seen if matrix is None else seen @ matrix, axis=1))
+        return np.concatenate(norms)
 
     def gradient(
         self,
@@ -76,22 +76,37 @@ class RowSums:
             Sums by kernel `[P, K]` and by bias `[K]`.
         """
         plain, offset = self.view.folded(kernel, bias)
-        offset = offset + constant
-        values = np.stack([self._scales, self._factors, self.norms], axis=1)
-        step = _gradient_step(loss)
-        dim = self._passes.rows.dim
+        norms = np.sqrt(np.square(self.norms) + self.view.bias**2)
         by_plain, by_offset = self._passes.sum(
-            step, [(dim, self.num_classes), (self.num_classes,)], values, plain, offset, [clip_norm]
+            _gradient_step(loss),
+            [(self._dim, self.num_classes), (self.num_classes,)],
+            np.stack([self._factors, norms.astype(np.float32)], axis=1),
+            plain,
+            offset + constant,
+            np.asarray(clip_norm),
         )
         return self.view.unfolded(by_plain, by_offset)
+
+    def loss(self, kernel: np.ndarray, bias: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        """The sum of softmax cross-entropies and of their gradients, unclipped: not private."""
+        plain, offset = self.view.folded(kernel, bias)
+        shapes = [(), (self._dim, self.num_classes), (self.num_classes,)]
+        total, by_plain, by_offset = self._passes.sum(
+            _loss_step(), shapes, self._factors[:, None], plain, offset
+        )
+        return float(total), *self.view.unfolded(by_plain, by_offset)
 
     def class_sums(self, clip_norm: float) -> np.ndarray:
         """The sum of the rows of each class, `[P, K]`, each seen row clipped to C (no bias)."""
         factors = self._clip_factors(clip_norm)
-        values = np.stack([self._scales * factors, factors], axis=1)
-        shapes = [(self._passes.rows.dim, self.num_classes), (self.num_classes,)]
-        sums, counts = self._passes.sum(_class_step(), shapes, values)
-        return self._seen(sums, counts)
+        shapes = [(self._dim, self.num_classes), (self.num_classes,)]
+        sums, counts = self._passes.sum(_class_step(), shapes, factors[:, None])
+        seen = sums - np.outer(self._centre, counts)
+        return seen if self.view.projection is None else self.view.projection.T @ seen
+
+    def row_sum(self, clip_norm: float) -> np.ndarray:
+        """The sum of all seen rows, `[P]`, each clipped to C (no bias)."""
+        return self.class_sums(clip_norm).sum(axis=1)
 
     def class_counts(self) -> np.ndarray:
         """The number of rows of each class, `[K]`; one row counts 1."""
@@ -100,12 +115,10 @@ class RowSums:
 
     def second_moment(self, clip_norm: float) -> np.ndarray:
         """The sum of x x^T over seen rows clipped to C (no bias), `[P, P]`, symmetric."""
-        values = self._clip_factors(clip_norm)[:, None] * np.stack(
-            [self._scales, self._present], axis=1
-        )
-        dim = self._passes.rows.dim
-        (total,) = self._passes.sum(_moment_step(), [(dim, dim)], values, self._centre)
-        total = (total + total.T) / 2
+        factors = self._clip_factors(clip_norm)
+        shape = (self._dim, self._dim)
+        (total,) = self._passes.sum(_moment_step(), [shape], factors[:, None], self._centre)
+        total = (total.astype(np.float64) + total.T) / 2
         if self.view.projection is None:
             return total
         return self.view.projection.T @ total @ self.view.projection
@@ -115,26 +128,25 @@ class RowSums:
 
         Classes are gathered in groups whose matrices fit in a gigabyte; each group is one pass.
         """
-        group = max(1, _GROUP_BYTES // (4 * self.width**2))
+        group = max(1, _GROUP_BYTES // (4 * self._dim**2))
         factors = self._clip_factors(clip_norm)
+        projection = self.view.projection
         for first in range(0, self.num_classes, group):
-            labels = range(first, min(first + group, self.num_classes))
-            totals = {label: np.zeros((self.width, self.width), np.float32) for label in labels}
-            for block in self._passes.rows.blocks():
-                rows = self.view.apply(block.features)
-                rows *= factors[block.start : block.start + len(rows), None]
-                for label in np.intersect1d(block.labels, labels):
-                    chosen = rows[block.labels == label]
-                    totals[label] += chosen.T @ chosen
-            yield from totals.values()
-
-    def _seen(self, sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        seen = sums - np.outer(self._centre, counts)
-        return seen if self.view.projection is None else self.view.projection.T @ seen
+            labels = np.arange(first, min(first + group, self.num_classes))
+            totals = np.zeros((len(labels), self._dim, self._dim), np.float32)
+            for piece in self._passes.pieces():
+                own = piece.labels.numpy()
+                rows = piece.features.numpy() - self._centre.astype(np.float32)
+                rows *= factors[piece.start : piece.start + len(own), None]
+                for label in np.intersect1d(own, labels):
+                    chosen = rows[own == label]
+                    totals[label - first] += chosen.T @ chosen
+            for total in totals:
+                yield total if projection is None else projection.T @ total @ projection
 
     def _clip_factors(self, clip_norm: float) -> np.ndarray:
-        """min(1, C / |x|) for every seen row without its bias, 0 for rows that do not count."""
-        norms = np.sqrt(np.maximum(np.square(self.norms) - self.view.bias**2, 0))
+        """What each seen row is multiplied with to have at most the norm C after its weight."""
+        norms = self.norms * self._factors
         clipped = np.divide(clip_norm, norms, out=np.ones_like(norms), where=norms > clip_norm)
         return clipped * self._factors
 
@@ -145,20 +157,34 @@ def _gradient_step(loss: str) -> Callable[..., Any]:
 
     @tf.function(reduce_retracing=True)
     def step(totals, features, labels, values, constants):  # type: ignore[no-untyped-def]
-        by_kernel, by_offset = totals
         kernel, offset, clip_norm = constants
-        scales, factors, norms = tf.unstack(values, axis=1)
-        features = tf.cast(features, tf.float32)
-        logits = tf.matmul(features, kernel) * scales[:, None] + offset
-        targets = tf.one_hot(labels, tf.shape(kernel)[1])
-        rest = residual(logits, targets)
+        factors, norms = tf.unstack(values, axis=1)
+        logits = tf.matmul(features, kernel) + offset
+        rest = residual(logits, tf.one_hot(labels, tf.shape(kernel)[1]))
         lengths = tf.norm(rest, axis=1) * factors * norms
-        clipped = factors * tf.minimum(1.0, tf.math.divide_no_nan(clip_norm[0], lengths))
-        # 0 / 0 is 0 above: a gradient of length 0 adds nothing either way.
-        rest *= clipped[:, None]
+        # A gradient of length 0 adds nothing, so it does not matter that 0 / 0 gives 0 here.
+        clipped = tf.minimum(1.0, tf.math.divide_no_nan(clip_norm, lengths))
+        rest *= (factors * clipped)[:, None]
+        by_kernel = totals[0] + tf.matmul(features, rest, transpose_a=True)
+        return by_kernel, totals[1] + tf.reduce_sum(rest, axis=0)
+
+    return step
+
+
+@functools.cache
+def _loss_step() -> Callable[..., Any]:
+    @tf.function(reduce_retracing=True)
+    def step(totals, features, labels, values, constants):  # type: ignore[no-untyped-def]
+        kernel, offset = constants
+        factors = values[:, 0]
+        logits = tf.matmul(features, kernel) + offset
+        targets = tf.one_hot(labels, tf.shape(kernel)[1])
+        losses = tf.nn.softmax_cross_entropy_with_logits(targets, logits)
+        rest = (tf.nn.softmax(logits) - targets) * factors[:, None]
         return (
-            by_kernel + tf.matmul(features, rest * scales[:, None], transpose_a=True),
-            by_offset + tf.reduce_sum(rest, axis=0),
+            totals[0] + tf.reduce_sum(losses * factors),
+            totals[1] + tf.matmul(features, rest, transpose_a=True),
+            totals[2] + tf.reduce_sum(rest, axis=0),
         )
 
     return step
@@ -168,14 +194,9 @@ def _gradient_step(loss: str) -> Callable[..., Any]:
 def _class_step() -> Callable[..., Any]:
     @tf.function(reduce_retracing=True)
     def step(totals, features, labels, values, constants):  # type: ignore[no-untyped-def]
-        sums, counts = totals
-        scales, factors = tf.unstack(values, axis=1)
-        targets = tf.one_hot(labels, tf.shape(sums)[1])
-        features = tf.cast(features, tf.float32)
-        return (
-            sums + tf.matmul(features, targets * scales[:, None], transpose_a=True),
-            counts + tf.reduce_sum(targets * factors[:, None], axis=0),
-        )
+        targets = tf.one_hot(labels, tf.shape(totals[1])[0]) * values
+        sums = totals[0] + tf.matmul(features, targets, transpose_a=True)
+        return sums, totals[1] + tf.reduce_sum(targets, axis=0)
 
     return step
 
@@ -184,11 +205,7 @@ def _class_step() -> Callable[..., Any]:
 def _moment_step() -> Callable[..., Any]:
     @tf.function(reduce_retracing=True)
     def step(totals, features, labels, values, constants):  # type: ignore[no-untyped-def]
-        (moment,) = totals
-        (centre,) = constants
-        scales, factors = tf.unstack(values, axis=1)
-        features = tf.cast(features, tf.float32)
-        seen = features * scales[:, None] - factors[:, None] * centre
-        return (moment + tf.matmul(seen, seen, transpose_a=True),)
+        seen = (features - constants[0]) * values
+        return (totals[0] + tf.matmul(seen, seen, transpose_a=True),)
 
     return step

@@ -1,4 +1,4 @@
-"""How rows are seen by a method: scaled, centred, projected, with a bias; never copied."""
+"""How normalised rows are seen by a method: centred, projected, with a bias; never copied."""
 
 from __future__ import annotations
 
@@ -9,19 +9,17 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """The affine map x -> [(x / |x| - centre) @ projection, bias] of a feature row.
+    """The affine map x -> [(x - centre) @ projection, bias] of a normalised feature row.
 
     It is kept as its parts, because a linear head on seen rows is a linear head on plain rows
     (`folded`), and because the norm of a seen row is all that clipping needs of it.
 
     Attributes:
-        unit: whether rows are first scaled to unit norm.
         centre: `[D]`, public or already private, or None.
         projection: `[D, P]`, public or already private, or None.
         bias: the constant appended as the last coordinate; 0 for none.
     """
 
-    unit: bool = True
     centre: np.ndarray | None = None
     projection: np.ndarray | None = None
     bias: float = 0.0
@@ -30,26 +28,8 @@ class View:
         """P: the columns of a seen row, without the bias."""
         return dim if self.projection is None else self.projection.shape[1]
 
-    def scales(self, norms: np.ndarray) -> np.ndarray:
-        """What each row is multiplied with, `[N]`, given its norm; 0 stays 0."""
-        if not self.unit:
-            return np.ones_like(norms)
-        return np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > 0)
-
-    def apply(self, features: np.ndarray) -> np.ndarray:
-        """The seen rows, float32 `[B, P]` (without the bias column)."""
-        rows = features.astype(np.float32, copy=False)
-        if self.unit:
-            norms = np.linalg.norm(rows, axis=1)
-            rows = rows * self.scales(norms)[:, None]
-        if self.centre is not None:
-            rows = rows - self.centre.astype(np.float32)
-        if self.projection is not None:
-            rows = rows @ self.projection.astype(np.float32)
-        return rows
-
     def folded(self, kernel: np.ndarray, bias: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Head `[P, K]`, `[K]` of seen rows -> head `[D, K]`, `[K]` of rows scaled only."""
+        """Head `[P, K]`, `[K]` of seen rows -> head `[D, K]`, `[K]` of normalised rows."""
         plain = kernel if self.projection is None else self.projection @ kernel
         offset = self.bias * bias
         if self.centre is not None:

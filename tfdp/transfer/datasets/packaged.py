@@ -37,9 +37,7 @@ class _Files:
         elif self.path.is_file():
             try:
                 self._archive = tarfile.open(self.path)
-                self._members = {
-                    os.path.basename(member.name): member for member in self._archive
-                }
+                self._members = {os.path.basename(member.name): member for member in self._archive}
             except (tarfile.TarError, EOFError, OSError) as error:
                 raise DatasetError(f"{self.path}: not a readable .tgz file ({error}).") from error
         else:

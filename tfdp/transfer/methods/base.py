@@ -5,11 +5,13 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
+from typing import ClassVar
 
 import numpy as np
 
 from tfdp.transfer.head import Head
 from tfdp.transfer.passes import Passes
+from tfdp.transfer.prepare import Preparation
 from tfdp.transfer.spending import Release, Spending
 from tfdp.transfer.sums import RowSums
 from tfdp.transfer.view import View
@@ -42,6 +44,7 @@ class Problem:
         passes: over the rows.
         view: how rows are seen, public or already paid for.
         weights: public class weights `[K]`, or None.
+        row_norm: bound on the norm of normalised rows where sums of them are published.
         spending: makes the releases.
     """
 
@@ -49,6 +52,7 @@ class Problem:
     passes: Passes
     view: View
     weights: np.ndarray | None
+    row_norm: float
     spending: Spending
 
     @functools.cached_property
@@ -56,17 +60,43 @@ class Problem:
         """Bounded sums over the seen rows."""
         return RowSums(self.passes, self.view, self.weights)
 
-    def seen(self, **changes: object) -> Problem:
-        """The same with another view, for instance `seen(projection=...)`."""
-        return dataclasses.replace(self, view=dataclasses.replace(self.view, **changes))
+    def projected(self, projection: np.ndarray) -> Problem:
+        """The same with seen rows projected once more, by `[P, P']`."""
+        outer = self.view.projection
+        projection = projection if outer is None else outer @ projection
+        return dataclasses.replace(self, view=dataclasses.replace(self.view, projection=projection))
 
     def moment(self, name: str, clip_norm: float) -> np.ndarray:
         """Publishes the second moment: symmetric, positive semi-definite, float64 `[P, P]`."""
-        return positive(*self.spending.publish(name, self.sums.second_moment(clip_norm)))
+        exact = self.sums.second_moment(clip_norm)
+        return positive(*self.spending.publish(name, exact, sensitivity=clip_norm**2))
+
+    def head(
+        self, kernel: np.ndarray, bias: np.ndarray, constant: np.ndarray | float = 0.0
+    ) -> Head:
+        """The head that does to normalised rows what kernel and bias do to seen rows.
+
+        Args:
+            kernel, bias: `[P, K]`, `[K]`.
+            constant: added to the logits, a number or `[K]`.
+        """
+        plain, offset = self.view.folded(
+            np.asarray(kernel, np.float64), np.asarray(bias, np.float64)
+        )
+        offset = (offset + constant).astype(np.float32)
+        return Head(plain.astype(np.float32), offset, self.passes.normalise)
+
+    def class_sums(self, name: str, clip_norm: float) -> np.ndarray:
+        """Publishes the sums of each class's rows, float64 `[P, K]`."""
+        exact = self.sums.class_sums(clip_norm)
+        return self.spending.publish(name, exact, sensitivity=clip_norm)[0]
 
 
 class Method(abc.ABC):
     """A way to a private linear head. Methods are immutable settings; `fit` keeps no state."""
+
+    #: What happens to rows first, unless the user says otherwise.
+    preparation: ClassVar[Preparation] = Preparation()
 
     @property
     def name(self) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 
 from tfdp.transfer.head import Head
 from tfdp.transfer.methods.base import Method, Problem, Task
+from tfdp.transfer.prepare import at_least
 from tfdp.transfer.spending import Release
 
 
@@ -29,24 +30,18 @@ class ClassMeans(Method):
     def releases(self, task: Task) -> list[Release]:
         """Class sums and class counts."""
         return [
-            Release("class sums", self.clip_norm, self.share),
-            Release("class counts", 1.0, 1 - self.share),
+            Release("class sums", self.share),
+            Release("class sizes", 1 - self.share),
         ]
 
     def fit(self, problem: Problem) -> Head:
         """Makes the two releases."""
         spending = problem.spending
-        (sums,) = spending.publish("class sums", problem.sums.class_sums(self.clip_norm))
-        (counts,) = spending.publish("class counts", problem.sums.class_counts())
-        counts = at_least(counts, spending.stddev("class counts"))
+        sums = problem.class_sums("class sums", self.clip_norm)
+        (counts,) = spending.publish("class sizes", problem.sums.class_counts(), sensitivity=1.0)
+        counts = at_least(counts, spending.noise_multiplier("class sizes"))
+        deviation = spending.noise_multiplier("class sums") * self.clip_norm
         means = sums / counts  # [P, K]
-        noise = len(means) * (spending.stddev("class sums") / counts) ** 2
+        noise = len(means) * (deviation / counts) ** 2
         squares = np.maximum(np.sum(means**2, axis=0) - noise, 0)
-        bias_unit = problem.view.bias or 1.0
-        view = dataclasses.replace(problem.view, bias=bias_unit)
-        return Head.of_view(view, means, -squares / 2 / bias_unit)
-
-
-def at_least(counts: np.ndarray, stddev: float) -> np.ndarray:
-    """Noisy counts with those that noise alone could have made raised to its size."""
-    return np.maximum(counts, max(1.0, 2 * stddev))
+        return problem.head(means, np.zeros(means.shape[1]), -squares / 2)

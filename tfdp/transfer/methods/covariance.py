@@ -36,8 +36,8 @@ class FeatureCovariance(Method):
     def releases(self, task: Task) -> list[Release]:
         """The second moment and the gradients."""
         return [
-            Release("second moment", self.clip_norm**2, self.share),
-            Release("gradient", self.loop.clip_norm, 1 - self.share, self.loop.steps),
+            Release("second moment", self.share),
+            Release("gradient", 1 - self.share, self.loop.steps),
         ]
 
     def fit(self, problem: Problem) -> Head:
@@ -45,8 +45,7 @@ class FeatureCovariance(Method):
         kernel, bias = run_steps(
             problem, self.loop, "gradient", precondition=self._preconditioner(problem)
         )
-        head = Head.of_view(problem.view, kernel, bias)
-        return dataclasses.replace(head, bias=head.bias + self.loop.fixed_bias)
+        return problem.head(kernel, bias, self.loop.fixed_bias)
 
     def _preconditioner(self, problem: Problem, curvature: float = 1.0) -> np.ndarray:
         moment = problem.moment("second moment", self.clip_norm) / problem.task.num_examples

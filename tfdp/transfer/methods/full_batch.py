@@ -23,12 +23,12 @@ class FullBatch(Method):
 
     def releases(self, task: Task) -> list[Release]:
         """The gradients share the whole budget equally."""
-        return [Release("gradient", self.loop.clip_norm, count=self.loop.steps)]
+        return [Release("gradient", count=self.loop.steps)]
 
     def fit(self, problem: Problem) -> Head:
         """Runs the steps."""
         kernel, bias = run_steps(problem, self.loop, "gradient")
-        return _head(problem, kernel, bias, self.loop)
+        return problem.head(kernel, bias, self.loop.fixed_bias)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,13 +56,13 @@ class OneStep(Method):
 
     def releases(self, task: Task) -> list[Release]:
         """The one gradient."""
-        return [Release("gradient", self._loop(task).clip_norm)]
+        return [Release("gradient")]
 
     def fit(self, problem: Problem) -> Head:
         """Takes the step."""
         loop = self._loop(problem.task)
         kernel, bias = run_steps(problem, loop, "gradient")
-        return _head(problem, kernel, bias, loop)
+        return problem.head(kernel, bias, loop.fixed_bias)
 
     def _loop(self, task: Task) -> Steps:
         return Steps(
@@ -74,8 +74,3 @@ class OneStep(Method):
             init=self.init,
             fixed_bias=self.fixed_bias,
         )
-
-
-def _head(problem: Problem, kernel, bias, loop: Steps) -> Head:  # type: ignore[no-untyped-def]
-    head = Head.of_view(problem.view, kernel, bias)
-    return dataclasses.replace(head, bias=head.bias + loop.fixed_bias)

@@ -33,20 +33,20 @@ class LeastSquares(Method):
     def releases(self, task: Task) -> list[Release]:
         """Second moment and class sums."""
         return [
-            Release("second moment", self.clip_norm**2, self.share),
-            Release("class sums", self.clip_norm, 1 - self.share),
+            Release("second moment", self.share),
+            Release("class sums", 1 - self.share),
         ]
 
     def fit(self, problem: Problem) -> Head:
         """Makes the two releases and solves."""
         moment = problem.moment("second moment", self.clip_norm)
-        (sums,) = problem.spending.publish("class sums", problem.sums.class_sums(self.clip_norm))
+        sums = problem.class_sums("class sums", self.clip_norm)
         n, width = problem.task.num_examples, len(moment)
         ridge = self.ridge
         if ridge is None:
             ridge = moment_ridge(problem, "second moment", width, self.clip_norm)
         kernel = np.linalg.solve(moment / n + ridge * np.eye(width), sums / n)
-        return Head.of_view(problem.view, kernel, np.zeros(kernel.shape[1]))
+        return problem.head(kernel, np.zeros(kernel.shape[1]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,18 +73,18 @@ class ClassLeastSquares(Method):
         """G, all the A_l, all the b_l."""
         common, own, sums = self.shares
         return [
-            Release("second moment", self.clip_norm**2, common),
-            Release("class second moments", self.clip_norm**2, own),
-            Release("class sums", self.clip_norm, sums),
+            Release("second moment", common),
+            Release("class second moments", own),
+            Release("class sums", sums),
         ]
 
     def fit(self, problem: Problem) -> Head:
         """Makes the three releases and solves for each class."""
         clip, spending, n = self.clip_norm, problem.spending, problem.task.num_examples
         common = self.alpha * problem.moment("second moment", clip)
-        (sums,) = spending.publish("class sums", problem.sums.class_sums(clip))
+        sums = problem.class_sums("class sums", clip)
         moments = list(problem.sums.class_second_moments(clip))
-        own = spending.publish("class second moments", *moments)
+        own = spending.publish("class second moments", *moments, sensitivity=clip**2)
         width = len(common)
         ridge = self.ridge
         if ridge is None:
@@ -94,10 +94,10 @@ class ClassLeastSquares(Method):
             np.linalg.solve(positive(matrix) + common, column)
             for matrix, column in zip(own, sums.T, strict=True)
         ]
-        return Head.of_view(problem.view, np.stack(kernel, axis=1), np.zeros(len(kernel)))
+        return problem.head(np.stack(kernel, axis=1), np.zeros(len(kernel)))
 
 
 def moment_ridge(problem: Problem, release: str, width: int, clip_norm: float) -> float:
     """What the noise of a published second moment asks to add to the diagonal of G / n."""
-    noise = problem.spending.stddev(release) * math.sqrt(2 * width) / problem.task.num_examples
-    return max(noise, 1e-3 * clip_norm**2 / width)
+    noise = problem.spending.noise_multiplier(release) * clip_norm**2 * math.sqrt(2 * width)
+    return max(noise / problem.task.num_examples, 1e-3 * clip_norm**2 / width)

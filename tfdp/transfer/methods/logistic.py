@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 import numpy as np
 from scipy import optimize
 
 from tfdp.transfer.head import Head
 from tfdp.transfer.methods.base import Method, Problem, Task
+from tfdp.transfer.prepare import Preparation
 from tfdp.transfer.spending import Release
 
 
@@ -22,6 +24,8 @@ class Logistic(Method):
         l2: strength of the penalty.
         iterations: at most this many.
     """
+
+    preparation: ClassVar[Preparation] = Preparation(bias=1.0)
 
     l2: float = 1e-6
     iterations: int = 300
@@ -37,7 +41,7 @@ class Logistic(Method):
                 "method 'logistic' is the non-private baseline: it needs epsilon=inf. For a "
                 "private head choose another method, for instance 'auto'."
             )
-        return [Release("exact solution", np.inf)]
+        return [Release("exact solution")]
 
     def fit(self, problem: Problem) -> Head:
         """Runs L-BFGS."""
@@ -60,4 +64,4 @@ class Logistic(Method):
             options={"maxiter": self.iterations, "maxcor": 20},
         )
         weights = result.x.reshape(shape)
-        return Head.of_view(problem.view, weights[:-1], weights[-1])
+        return problem.head(weights[:-1], weights[-1])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
-
 import keras
 import numpy as np
 
@@ -14,9 +12,9 @@ from tfdp.optimizers import PrivateOptimizer
 from tfdp.transfer.losses import residual_of
 from tfdp.transfer.methods.base import Problem
 
-_OPTIMIZERS: dict[str, Callable[..., PrivateOptimizer]] = {
+_OPTIMIZERS: dict[str, type[PrivateOptimizer]] = {
     "sgd": optimizers.DPSGD,
-    "momentum": lambda **kwargs: optimizers.DPSGD(momentum=0.9, **kwargs),
+    "momentum": optimizers.DPSGD,
     "adam": optimizers.DPAdam,
     "lamb": optimizers.DPLAMB,
 }
@@ -30,9 +28,10 @@ class Steps:
         steps: T, one or more.
         clip_norm: C, bound on one example's gradient by kernel and bias jointly.
         loss: "softmax" or "sigmoid" (one-versus-rest).
-        optimizer: "sgd", "momentum" (0.9), "adam", "lamb", or a private optimizer of
+        optimizer: "sgd", "momentum", "adam", "lamb", or a private optimizer of
             `tfdp.optimizers`, whose clip and noise are replaced by this loop's.
         learning_rate: for optimizers by name.
+        momentum: for "momentum".
         init: standard deviation of random first weights; 0 starts from exact zeros.
         fixed_bias: a public constant added to every logit and never trained; P2 uses -10 with
             the sigmoid loss.
@@ -44,6 +43,7 @@ class Steps:
     loss: str = "softmax"
     optimizer: str | PrivateOptimizer = "sgd"
     learning_rate: float = 1.0
+    momentum: float = 0.9
     init: float = 0.0
     fixed_bias: float = 0.0
     average: float = 0.0
@@ -102,7 +102,10 @@ def run_steps(
             constant=settings.fixed_bias,
         )
         noisy = spending.publish_mean(
-            release, gradients[: len(trained)], problem.task.num_examples
+            release,
+            gradients[: len(trained)],
+            sensitivity=settings.clip_norm,
+            divisor=problem.task.num_examples,
         )
         if precondition is not None:
             noisy = noisy._replace(
@@ -129,8 +132,13 @@ def _first_kernel(problem: Problem, settings: Steps, start: np.ndarray | None) -
 
 def _optimizer(settings: Steps, noise_multiplier: float) -> PrivateOptimizer:
     """A fresh optimizer that states this loop's clip and noise."""
-    numbers = {"l2_norm_clip": settings.clip_norm, "noise_multiplier": noise_multiplier}
+    numbers: dict[str, Any] = {
+        "l2_norm_clip": settings.clip_norm,
+        "noise_multiplier": noise_multiplier,
+    }
     given = settings.optimizer
+    if given == "momentum":
+        numbers["momentum"] = settings.momentum
     if isinstance(given, str):
         return _OPTIMIZERS[given](learning_rate=settings.learning_rate, **numbers)
     config = {k: v for k, v in given.get_config().items() if k != "privacy"}

@@ -1,0 +1,216 @@
+"""The Keras-like face: a private classifier of features in four lines."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfdp.privacy import PrivacyPlan, PrivacyReport, build_report
+from tfdp.privacy.noise import NoiseKey
+from tfdp.transfer.head import Head
+from tfdp.transfer.methods import METHODS, Method, Problem, Task
+from tfdp.transfer.passes import Passes
+from tfdp.transfer.prepare import Preparation
+from tfdp.transfer.rows import Rows, as_rows
+from tfdp.transfer.spending import Release, Spending
+
+_MOST_STRAY = 0.01  # by how much the rows may differ from num_examples before it is an error
+
+
+class LastLayer:
+    """A linear classifier of features, trained privately.
+
+        head = tfdp.transfer.LastLayer(10, num_examples=50_000, epsilon=1.0, delta=1e-5)
+        head.fit(features, labels)
+        print(head.evaluate(test_features, test_labels), head.privacy_report())
+        labels = head.predict(new_features).argmax(axis=1)
+
+    Args:
+        num_classes: K, two or more; a public number.
+        num_examples: N; a public number that sums are divided by. State it: taken from the data,
+            it would tell neighbouring data sets apart.
+        epsilon: the budget, or infinity for no privacy. Leave it out if `noise_multiplier` is
+            given.
+        delta: of the guarantee, commonly below 1 / num_examples.
+        noise_multiplier: the noise that the whole budget amounts to as one release.
+        method: "auto" or another name in `tfdp.transfer.METHODS`, or a method with settings of
+            its own, for instance `tfdp.transfer.FullBatch(Steps(steps=20))`.
+        preparation: of rows, before the method; None for the default of the method.
+        public_features: `[M, D]` from the same backbone for public centring and components.
+        adjacency: "add_or_remove_one" or "replace_one" (twice the noise for the same epsilon).
+        seed: makes the noise reproducible, for tests only: whoever knows the seed can take the
+            noise off. None draws the key from the operating system.
+        strategy: a `tf.distribute` strategy, the current one when None.
+
+    Raises:
+        TypeError, ValueError: an argument is out of range; the message says which and how.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        *,
+        num_examples: int,
+        epsilon: float | None = None,
+        delta: float = 1e-5,
+        noise_multiplier: float | None = None,
+        method: str | Method = "auto",
+        preparation: Preparation | None = None,
+        public_features: np.ndarray | None = None,
+        adjacency: str = "add_or_remove_one",
+        seed: int | None = None,
+        strategy: tf.distribute.Strategy | None = None,
+    ) -> None:
+        if num_classes < 2:
+            raise ValueError(f"num_classes must be at least 2, got {num_classes}.")
+        self.num_classes = num_classes
+        self.plan = whole_budget(num_examples, epsilon, delta, noise_multiplier, adjacency)
+        self._method = named_method(method)
+        self._given_preparation = preparation
+        self._public = public_features
+        self._seed, self._strategy = seed, strategy
+        self._head: Head | None = None
+        self._spending: Spending | None = None
+        self._rows: Rows | None = None
+
+    def fit(self, features: Any, labels: Any = None) -> LastLayer:
+        """Fits the head. Each call is a new run on new noise, and is paid for like the first.
+
+        Args:
+            features: `[N, D]` array or memory map, or `Rows` (of a feature folder).
+            labels: integers `[N]` or one-hot `[N, K]`; not needed with `Rows`.
+
+        Returns:
+            self.
+        """
+        rows = as_rows(features, labels, self.num_classes)
+        self._check_rows(rows)
+        task = Task(self.plan.num_examples, self.num_classes, rows.dim, self.plan.noise_multiplier)
+        method = self._method.settled(task)
+        preparation = self._given_preparation or method.preparation
+        ledger = self._spending.ledger if self._spending else None
+        key = NoiseKey.from_entropy() if self._seed is None else NoiseKey.from_seed(self._seed)
+        if ledger is not None:
+            key = key.child(f"fit {ledger.updates}")
+        spending = Spending(self.plan, shared(preparation, method, task), key, ledger)
+        self._spending, self._rows = spending, rows
+        passes = Passes(rows, preparation.normalise, self._strategy)
+        view = preparation.view(passes, spending, self._public)
+        weights = preparation.weights(passes, spending)
+        problem = Problem(task, passes, view, weights, preparation.row_norm, spending)
+        self._head = method.fit(problem)
+        return self
+
+    @property
+    def head(self) -> Head:
+        """The fitted head."""
+        if self._head is None:
+            raise RuntimeError("this head has not been fitted: call fit(features, labels) first.")
+        return self._head
+
+    def predict(self, features: Any) -> np.ndarray:
+        """Class probabilities (softmax of the logits), float32 `[B, K]`."""
+        logits = self.logits(features)
+        logits -= logits.max(axis=1, keepdims=True)
+        probabilities = np.exp(logits)
+        return probabilities / probabilities.sum(axis=1, keepdims=True)
+
+    def logits(self, features: Any) -> np.ndarray:
+        """Logits, float32 `[B, K]`."""
+        table = np.asarray(features)
+        dim = self.head.kernel.shape[0]
+        if table.ndim != 2 or table.shape[1] != dim:
+            raise ValueError(f"features must have shape [B, {dim}], got {table.shape}.")
+        return self.head.logits(table)
+
+    def evaluate(self, features: Any, labels: Any = None) -> dict[str, float]:
+        """Accuracy and mean cross-entropy (nats); rows that are not finite count as wrong."""
+        rows = as_rows(features, labels, self.num_classes)
+        labels, correct, loss = rows.labels, 0, 0.0
+        for block in rows.blocks():
+            logits = self.logits(block.features).astype(np.float64)
+            own = np.take_along_axis(logits, block.labels[:, None], axis=1)[:, 0]
+            loss += float(np.sum(np.logaddexp.reduce(logits, axis=1) - own))
+            true = labels[block.start : block.start + len(own)]
+            correct += int(np.sum(logits.argmax(axis=1) == true))
+        return {"accuracy": correct / len(rows), "loss": loss / len(rows)}
+
+    def privacy_report(self) -> PrivacyReport:
+        """The guarantee of everything that this object has published, with each release."""
+        if self._spending is None or self._rows is None:
+            raise RuntimeError("nothing has been published yet: call fit(features, labels) first.")
+        report = build_report(
+            self.plan,
+            self._spending.ledger,
+            counts={"rows that are not finite": self._rows.bad_rows},
+            fixed_seed=self._seed is not None,
+            unit="one feature row with its label",
+        )
+        return PrivacyReport({**report.values, "releases": self._spending.table()})
+
+    def to_keras(self, backbone: keras.Model | None = None) -> keras.Model:
+        """The head as a Keras model of features, or behind the backbone that made them."""
+        head = self.head.to_keras()
+        if backbone is None:
+            return head
+        return keras.Model(backbone.inputs, head(backbone.outputs[0]), name="classifier")
+
+    def _check_rows(self, rows: Rows) -> None:
+        """Far from the stated number something is amiss; near it is what privacy hides."""
+        stated = self.plan.num_examples
+        if abs(len(rows) - stated) > max(1, _MOST_STRAY * stated):
+            raise ValueError(
+                f"num_examples={stated} was stated but there are {len(rows)} feature rows; sums "
+                "would be divided by the wrong number. State the public size of the data."
+            )
+
+
+def whole_budget(
+    num_examples: int,
+    epsilon: float | None,
+    delta: float,
+    noise_multiplier: float | None,
+    adjacency: str,
+) -> PrivacyPlan:
+    """The budget as one release that uses every row once."""
+    if epsilon is not None and math.isinf(epsilon) and epsilon > 0 and noise_multiplier is None:
+        epsilon, noise_multiplier = None, 0.0
+    return PrivacyPlan(
+        num_examples=num_examples,
+        batch_size=num_examples,
+        steps=1,
+        clip_norm=1.0,
+        epsilon=epsilon,
+        delta=delta,
+        noise_multiplier=noise_multiplier,
+        sampling="full_batch",
+        adjacency=adjacency,
+    )
+
+
+def named_method(method: str | Method) -> Method:
+    """The method itself, or the one of that name with its default settings.
+
+    Raises:
+        ValueError: there is no such method.
+    """
+    if isinstance(method, Method):
+        return method
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}.")
+    return METHODS[method]()
+
+
+def shared(preparation: Preparation, method: Method, task: Task) -> list[Release]:
+    """The releases of both, the method's in what the preparation leaves of the budget."""
+    first = preparation.releases()
+    left = 1 - math.fsum(release.share for release in first)
+    return first + [
+        dataclasses.replace(release, share=release.share * left)
+        for release in method.releases(task)
+    ]

@@ -1,0 +1,122 @@
+"""Whitening by a private second moment, then a few large full-batch steps."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import ClassVar
+
+import numpy as np
+
+from tfdp.transfer.head import Head
+from tfdp.transfer.methods.base import Method, Problem, Task
+from tfdp.transfer.methods.steps import Steps, run_steps
+from tfdp.transfer.prepare import Preparation
+from tfdp.transfer.spending import Release
+
+#: Share of the variance that centring may be trusted to remove when the clip is chosen.
+_LEAST_SPREAD = 0.2
+
+
+@dataclasses.dataclass(frozen=True)
+class Whitened(Method):
+    """Full-batch steps on rows that a noisy second moment has made of similar spread.
+
+    Four choices, each of public numbers alone, make it work without tuning:
+
+    - Rows are whitened by (G / n + ridge)^(-1/2), with the ridge at the size of the noise in
+      G / n. Where noise hides the spectrum this leaves rows as they are, where it does not all
+      directions learn at the same pace.
+    - The whitened rows are scaled to a root mean square norm of 1, by the published G.
+    - Clipping is far below the largest gradient, so that late steps, which only few examples
+      still feel, are not drowned in noise that is scaled for many.
+    - The steps are so long that the noise of all of them together gives a logit a standard
+      deviation of `logit_noise`. This is far longer than gradient descent would bear: clipped
+      steps are bounded, and a large-margin solution is reached in few of them.
+
+    Attributes:
+        steps: T.
+        share: of the budget that the second moment gets; the gradients share the rest.
+        clip_norm: of one example's gradient, where rows have a typical norm of 1.
+        logit_noise: standard deviation that the noise of all steps gives a typical logit.
+        momentum: of the steps.
+        ridge: in units of the noise in G / n (the radius of its spectrum).
+        longest: cap on the sum of all step lengths, for budgets with next to no noise.
+    """
+
+    preparation: ClassVar[Preparation] = Preparation(normalise="root", centre="private")
+
+    steps: int = 30
+    share: float = 0.15
+    clip_norm: float = 0.2
+    logit_noise: float = 1.0
+    momentum: float = 0.8
+    ridge: float = 1.0
+    longest: float = 3e5
+
+    def releases(self, task: Task) -> list[Release]:
+        """The second moment and the gradients."""
+        return [
+            Release("second moment", self.share),
+            Release("gradient", 1 - self.share, self.steps),
+        ]
+
+    def fit(self, problem: Problem) -> Head:
+        """Publishes the second moment, then runs the steps."""
+        whitened = problem.projected(self._projection(problem))
+        kernel, bias = run_steps(whitened, self._loop(problem), "gradient")
+        return whitened.head(kernel, bias)
+
+    def _projection(self, problem: Problem) -> np.ndarray:
+        """The whitening matrix `[P, P]`; a function of published numbers."""
+        n, spending = problem.task.num_examples, problem.spending
+        clip = _typical_norm(problem)
+        moment = problem.sums.second_moment(clip)
+        (noisy,) = spending.publish("second moment", moment, sensitivity=clip**2)
+        deviation = spending.noise_multiplier("second moment") * clip**2 / n
+        radius = deviation * math.sqrt(2 * len(noisy))
+        values, vectors = np.linalg.eigh((noisy + noisy.T) / (2 * n))
+        values = denoised(values, radius)
+        floor = 1e-4 * float(values.mean())
+        scales = 1 / np.sqrt(values + self.ridge * radius + floor)
+        typical = math.sqrt(float(np.sum(values * scales**2)))
+        return vectors * (scales / typical)
+
+    def _loop(self, problem: Problem) -> Steps:
+        noise = problem.spending.noise_multiplier("gradient") / math.sqrt(self.steps)
+        length = self.longest
+        if noise:
+            n = problem.task.num_examples
+            length = min(length, self.logit_noise * n / (self.clip_norm * noise))
+        return Steps(
+            steps=self.steps,
+            clip_norm=self.clip_norm,
+            optimizer="momentum",
+            momentum=self.momentum,
+            learning_rate=length / self.steps * (1 - self.momentum),
+        )
+
+
+def denoised(values: np.ndarray, radius: float) -> np.ndarray:
+    """Eigenvalues of a positive matrix, from those of the matrix plus symmetric noise.
+
+    The noise alone has a semicircle spectrum of the given radius. An eigenvalue v outside of it
+    belongs to a true one of (v + sqrt(v^2 - radius^2)) / 2 (Capitaine, Donati-Martin and Feral
+    2009); the others tell no more than their sum, and get the same part of it each.
+
+    Args:
+        values: `[P]`, ascending.
+        radius: sqrt(2 P) standard deviations of a diagonal entry of the symmetrised noise.
+    """
+    clear = values > radius
+    true = np.where(clear, (values + np.sqrt(np.maximum(values**2 - radius**2, 0))) / 2, 0.0)
+    rest = max(float(values.sum() - true.sum()), 0.0) / max(int((~clear).sum()), 1)
+    return np.where(clear, true, rest)
+
+
+def _typical_norm(problem: Problem) -> float:
+    """The root mean square norm of rows of norm 1 once they are centred by a published mean."""
+    centre = problem.view.centre
+    if centre is None or problem.passes.normalise == "none":
+        return problem.row_norm
+    return problem.row_norm * math.sqrt(max(1 - float(centre @ centre), _LEAST_SPREAD))

@@ -1,0 +1,127 @@
+"""What happens to rows before a method sees them: centring, fewer columns, class weights."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from tfdp.transfer.normalise import check_normalisation, normalised
+from tfdp.transfer.passes import Passes
+from tfdp.transfer.spending import Release, Spending
+from tfdp.transfer.sums import RowSums
+from tfdp.transfer.view import View
+
+CENTRES = ("none", "private", "public")
+_COUNTS = "class counts"
+
+
+@dataclasses.dataclass(frozen=True)
+class Preparation:
+    """Settings that hold for any method. Whatever looks at private rows is paid for.
+
+    Attributes:
+        normalise: "unit", "root" or "none"; acts on each row by itself and costs nothing.
+        row_norm: rows are clipped to this norm where sums of them are published; after "unit"
+            and "root" all have norm 1.
+        centre: "none", "private" (a noisy mean is published) or "public" (of public features).
+        components: project on so many principal components of the public features.
+        balance: publish noisy class counts and weigh classes against imbalance.
+        centre_share, counts_share: parts of the whole budget for these two releases.
+        bias: constant column that makes the head learn a bias; 0 for none.
+    """
+
+    normalise: str = "unit"
+    row_norm: float = 1.0
+    centre: str = "none"
+    components: int | None = None
+    balance: bool = False
+    centre_share: float = 0.03
+    counts_share: float = 0.02
+    bias: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_normalisation(self.normalise)
+        if self.centre not in CENTRES:
+            raise ValueError(f"centre must be one of {', '.join(CENTRES)}, got {self.centre!r}.")
+        for name in ("centre_share", "counts_share"):
+            if not 0 < getattr(self, name) < 1:
+                raise ValueError(
+                    f"{name} must lie strictly between 0 and 1, got {getattr(self, name)}."
+                )
+
+    def releases(self) -> list[Release]:
+        """What will be published before the method begins."""
+        found = []
+        if self.centre == "private":
+            found.append(Release("centre", self.centre_share))
+        if self.balance:
+            found.append(Release(_COUNTS, self.counts_share))
+        return found
+
+    def view(self, passes: Passes, spending: Spending, public_features: np.ndarray | None) -> View:
+        """The view of rows, after its releases.
+
+        Args:
+            passes: over the private rows.
+            spending: makes the releases.
+            public_features: `[M, D]` from the same backbone, for public centring and components.
+
+        Raises:
+            ValueError: public features are needed and missing, or do not fit.
+        """
+        needed = self.centre == "public" or self.components is not None
+        view = View(bias=self.bias)
+        if needed:
+            public = self._public(public_features, passes.rows.dim)
+            mean = public.mean(axis=0)
+            if self.components is not None:
+                view = dataclasses.replace(view, projection=_components(public, self.components))
+            if self.centre == "public":
+                view = dataclasses.replace(view, centre=mean)
+        if self.centre == "private":
+            sums = RowSums(passes, View())
+            (total,) = spending.publish(
+                "centre", sums.row_sum(self.row_norm), sensitivity=self.row_norm
+            )
+            view = dataclasses.replace(view, centre=total / spending.plan.num_examples)
+        return view
+
+    def weights(self, passes: Passes, spending: Spending) -> np.ndarray | None:
+        """Class weights `[K]` that make noisy counts equal, at most 1; None if not balanced."""
+        if not self.balance:
+            return None
+        exact = RowSums(passes, View()).class_counts()
+        (counts,) = spending.publish(_COUNTS, exact, sensitivity=1.0)
+        counts = at_least(counts, spending.noise_multiplier(_COUNTS))
+        return counts.min() / counts
+
+    def _public(self, features: np.ndarray | None, dim: int) -> np.ndarray:
+        if features is None:
+            raise ValueError(
+                "centre='public' and components need public_features: features [M, D] of public "
+                "pictures from the same backbone."
+            )
+        features = np.asarray(features)
+        if features.ndim != 2 or features.shape[1] != dim or not np.isfinite(features).all():
+            raise ValueError(
+                f"public_features must be finite and of shape [M, {dim}], got {features.shape}."
+            )
+        if self.components is not None and not 0 < self.components <= min(features.shape):
+            raise ValueError(
+                f"components must lie in 1..{min(features.shape)} for these public_features, "
+                f"got {self.components}."
+            )
+        return normalised(features, self.normalise).astype(np.float64)
+
+
+def at_least(counts: np.ndarray, stddev: float) -> np.ndarray:
+    """Noisy counts, those that noise alone could have made raised to its size."""
+    return np.maximum(counts, max(1.0, 2 * stddev))
+
+
+def _components(public: np.ndarray, count: int) -> np.ndarray:
+    """The directions `[D, count]` in which centred public rows vary most."""
+    centred = public - public.mean(axis=0)
+    _, vectors = np.linalg.eigh(centred.T @ centred)
+    return vectors[:, ::-1][:, :count]
