@@ -3,6 +3,7 @@
 No TensorFlow here, except in `tfdp.privacy.noise`, which is imported where noise is drawn.
 """
 
+from tfdp.privacy._report_differences import report_differences
 from tfdp.privacy.accounting import (
     ACCOUNTANTS,
     Accountant,
@@ -24,6 +25,7 @@ from tfdp.privacy.plan import PrivacyPlan, steps_for_epochs
 from tfdp.privacy.report import PrivacyReport, build_report
 from tfdp.privacy.settings import ADJACENCIES, SAMPLINGS, Segment, UpdateSettings
 from tfdp.privacy.solve import solve_plan
+from tfdp.privacy.verification import Verification, verify
 
 __all__ = [
     "ACCOUNTANTS",
@@ -40,6 +42,7 @@ __all__ = [
     "PrivacyReport",
     "Segment",
     "UpdateSettings",
+    "Verification",
     "batch_size_for_epsilon",
     "build_report",
     "epsilon",
@@ -49,8 +52,10 @@ __all__ = [
     "expected_epochs",
     "most_true_positives",
     "noise_for_epsilon",
+    "report_differences",
     "solve_plan",
     "steps_for_epochs",
     "tensorflow_privacy_statement",
     "updates_for_epsilon",
+    "verify",
 ]

@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 import importlib.metadata
 import json
-import math
 import os
 import platform
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
+from tfdp.privacy import _report_file as file
 from tfdp.privacy import interpretation
 from tfdp.privacy._report_text import summary_text
 from tfdp.privacy.accounting import epsilon as account
@@ -68,16 +67,21 @@ class PrivacyReport:
 
     def to_dict(self) -> dict[str, Any]:
         """The content as values that JSON can hold (infinities as the string "inf")."""
-        return _jsonable(self.values)
+        return file.to_json(self.values)
 
     def write_json(self, path: str | os.PathLike[str]) -> None:
         """Writes the content as JSON, whole or not at all."""
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(path.name + ".new")
-        text = json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
+        file.write_whole(path, json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n")
+
+    @classmethod
+    def read_json(cls, path: str | os.PathLike[str]) -> PrivacyReport:
+        """The inverse of `write_json`.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: it is not a privacy report, or one of another schema version.
+        """
+        return cls(file.read_values(path, SCHEMA_VERSION))
 
     def summary_text(self) -> str:
         """The guarantee in a few lines, for the end of a run."""
@@ -193,13 +197,3 @@ def _statements(segments: Sequence[Segment], delta: float) -> str | None:
         for settings, updates in by_settings.items()
     ]
     return "\n\n".join(text for text in texts if text) or None
-
-
-def _jsonable(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _jsonable(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_jsonable(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value

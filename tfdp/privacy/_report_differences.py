@@ -1,0 +1,89 @@
+"""What a report says otherwise than the same report computed anew."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tfdp.privacy.report import PrivacyReport
+
+#: Computed figures may differ by rounding between machines, by this share of the larger one.
+TOLERANCE = 1e-6
+
+_FROM_LEDGER = (
+    "epsilon accountant epsilon_rdp epsilon_pld epsilon_gaussian epsilon_without_amplification "
+    "noise_multiplier l2_norm_clip noise_standard_deviation noise_convention sampling "
+    "sampling_probability expected_batch_size num_examples adjacency steps expected_epochs "
+    "expected_coverage attacker_true_positive_rate segments tensorflow_privacy_statement"
+).split()
+_FROM_PLAN = ("delta", "target_epsilon", "planned_steps")
+_ACCOUNTING_PACKAGES = ("tensorflow-privacy", "dp-accounting")
+
+
+def report_differences(stated: PrivacyReport, recomputed: PrivacyReport) -> Iterator[str]:
+    """One sentence for each thing that a report gets wrong.
+
+    Args:
+        stated: the report in question.
+        recomputed: the report on its ledger.
+    """
+    for key in (*_FROM_PLAN, *_FROM_LEDGER):
+        if key == "tensorflow_privacy_statement" and other_versions(stated, recomputed):
+            continue  # its wording is that of one version
+        yield from _compare(key, stated.values.get(key, _MISSING), recomputed[key])
+    notes = stated.values.get("notes") or ()
+    for note in recomputed["notes"]:
+        if note not in notes:
+            yield f"notes: the report lacks {note!r}"
+
+
+class _Missing:
+    def __str__(self) -> str:
+        return "nothing"
+
+
+_MISSING = _Missing()
+
+
+def _compare(key: str, stated: Any, true: Any) -> Iterator[str]:
+    """Goes down to the smallest parts that differ, so that they can be named."""
+    if isinstance(stated, Mapping) and isinstance(true, Mapping):
+        for name in [*true, *(name for name in stated if name not in true)]:
+            yield from _compare(
+                f"{key}.{name}", stated.get(name, _MISSING), true.get(name, _MISSING)
+            )
+    elif isinstance(stated, list) and isinstance(true, list):
+        if len(stated) != len(true):
+            yield f"{key}: {len(stated)} in the report, {len(true)} recomputed"
+        for number, (left, right) in enumerate(zip(stated, true, strict=False), start=1):
+            yield from _compare(f"{key}[{number}]", left, right)
+    elif not _same(stated, true):
+        yield f"{key}: {_figure(stated)} in the report, {_figure(true)} recomputed"
+
+
+def _same(stated: Any, true: Any) -> bool:
+    if _is_number(stated) and _is_number(true):
+        return math.isclose(stated, true, rel_tol=TOLERANCE)
+    return bool(stated == true)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _figure(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.8g}"
+    text = "none" if value is None else " ".join(str(value).split())
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def other_versions(stated: PrivacyReport, recomputed: PrivacyReport) -> list[str]:
+    """One sentence for each accounting package of another version."""
+    theirs, ours = stated.values.get("versions") or {}, recomputed["versions"]
+    return [
+        f"the report was made with {package} {theirs.get(package)}, this is {ours.get(package)}"
+        for package in _ACCOUNTING_PACKAGES
+        if theirs.get(package) != ours.get(package)
+    ]

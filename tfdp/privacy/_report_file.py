@@ -1,0 +1,62 @@
+"""Reports on the disk: written whole or not at all, and read back as they were."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+def write_whole(path: str | os.PathLike[str], text: str) -> None:
+    """Writes a file so that nobody ever sees half of it, and makes its folder if need be."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".new")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def read_values(path: str | os.PathLike[str], schema_version: int) -> dict[str, Any]:
+    """The values of a report in JSON.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is not a report of that schema.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no privacy report {path}.")
+    try:
+        values = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path} is not a privacy report: it holds no JSON ({error}).") from error
+    if not isinstance(values, dict) or "schema_version" not in values:
+        raise ValueError(f"{path} is not a privacy report: it has no schema_version.")
+    if values["schema_version"] != schema_version:
+        raise ValueError(
+            f"{path} has schema version {values['schema_version']!r}, and this tfdp reads version "
+            f"{schema_version}: use the tfdp that wrote it, or make the report anew."
+        )
+    return _from_json(values)
+
+
+def to_json(value: Any) -> Any:
+    """The value as JSON can hold it: infinities become the string "inf"."""
+    if isinstance(value, Mapping):
+        return {str(key): to_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _from_json(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_from_json(item) for item in value]
+    return math.inf if value == "inf" else value
