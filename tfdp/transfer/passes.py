@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -84,7 +85,7 @@ class Passes:
         zeros = tuple(tf.zeros(tuple(shape)) for shape in shapes)
         totals = self._values(lambda _: zeros)
         for group in _grouped(self.pieces(), self._strategy.num_replicas_in_sync):
-            inputs = self._values(lambda replica, group=group: _inputs(group[replica], row_values))
+            inputs = self._values(functools.partial(_inputs, group, row_values))
             totals = self._strategy.run(step, args=(totals, *inputs, fixed))
         return [self._strategy.reduce("SUM", total, axis=None).numpy() for total in totals]
 
@@ -106,7 +107,11 @@ class Passes:
         )
 
 
-def _inputs(piece: Piece, row_values: np.ndarray) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+def _inputs(
+    group: Sequence[Piece], row_values: np.ndarray, replica: int
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """A replica's piece, with the values of its rows."""
+    piece = group[replica]
     stop = piece.start + len(piece.labels)
     return piece.features, piece.labels, tf.constant(row_values[piece.start : stop])
 

@@ -27,19 +27,16 @@ _IDX_UINT8 = 0x08
 
 
 class _Files:
-    """Files by base name, in a folder (and below) or in a .tgz."""
+    """Files by base name, in a folder (and below) or in a .tgz, which is held in memory."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self._archive: tarfile.TarFile | None = None
+        self._unpacked: dict[str, bytes] = {}
+        self._found: dict[str, Path] = {}
         if self.path.is_dir():
             self._found = {file.name: file for file in sorted(self.path.rglob("*"))}
         elif self.path.is_file():
-            try:
-                self._archive = tarfile.open(self.path)
-                self._members = {os.path.basename(member.name): member for member in self._archive}
-            except (tarfile.TarError, EOFError, OSError) as error:
-                raise DatasetError(f"{self.path}: not a readable .tgz file ({error}).") from error
+            self._unpacked = _unpack(self.path)
         else:
             raise DatasetError(f"{self.path}: no such file or folder.")
 
@@ -55,11 +52,18 @@ class _Files:
         )
 
     def _content(self, name: str) -> bytes | None:
-        if self._archive is None:
-            return self._found[name].read_bytes() if name in self._found else None
-        member = self._members.get(name)
-        file = self._archive.extractfile(member) if member else None
-        return file.read() if file else None
+        if name in self._found:
+            return self._found[name].read_bytes()
+        return self._unpacked.get(name)
+
+
+def _unpack(path: Path) -> dict[str, bytes]:
+    try:
+        with tarfile.open(path) as archive:
+            files = [(member, archive.extractfile(member)) for member in archive]
+            return {os.path.basename(m.name): file.read() for m, file in files if file}
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise DatasetError(f"{path}: not a readable .tgz file ({error}).") from error
 
 
 def packaged_cifar10(path: str | os.PathLike[str], split: str) -> ArrayPictures:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
+
 import keras
 import numpy as np
 
