@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
-from tfdp.data.preparation.duplicates import equal_pictures, similar_pictures, thumbnail
+from tfdp.data.preparation.duplicates import (
+    equal_pairs,
+    equal_pictures,
+    similar_pictures,
+    thumbnail,
+)
 from tfdp.data.preparation.render import decode, final_frame, rasterize, render
 
 
@@ -56,6 +61,14 @@ def test_animations_are_shown_at_their_end():
 
 def test_equal_pictures_are_marked_after_the_first():
     assert equal_pictures(["a", "b", "a", "a"]).tolist() == [False, False, True, True]
+
+
+def test_equal_pairs_keep_other_names_on_the_same_side():
+    digests = ["a", "a", "a", "a", "b", "b"]
+    captions = ["home", "home", "house", "hut", "hut", "cabin"]
+    held_out = [False, False, False, True, True, False]
+    marks = equal_pairs(digests, captions, held_out)
+    assert marks.tolist() == [False, True, False, True, False, True]
 
 
 def test_similar_pictures_of_one_concept_are_duplicates():

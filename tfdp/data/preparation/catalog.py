@@ -47,21 +47,22 @@ class IconSet:
         """SPDX name of the licence."""
         return self.info["license"]["spdx"]
 
-    @functools.cached_property
+    @property
     def names(self) -> list[str]:
         """Names of the pictures that the set still offers, sorted; brands left out."""
+        return [name for name in self.all_names if not self.data["icons"][name].get("hidden")]
+
+    @functools.cached_property
+    def all_names(self) -> list[str]:
+        """Names of all pictures, those too that the set offered once; brands left out."""
         brands = {
             name
             for category, names in self.categories.items()
             if category in _BRAND_ICON_CATEGORIES
             for name in names
         }
-        icons = self.data["icons"]
-        return sorted(
-            name
-            for name, icon in icons.items()
-            if not icon.get("hidden") and name not in brands and not _LOGO.search(name)
-        )
+        names = self.data["icons"]
+        return sorted(name for name in names if name not in brands and not _LOGO.search(name))
 
     @property
     def categories(self) -> dict[str, list[str]]:

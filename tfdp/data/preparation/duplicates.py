@@ -22,6 +22,31 @@ def equal_pictures(digests: Sequence[str]) -> np.ndarray:
     return marks
 
 
+def equal_pairs(
+    digests: Sequence[str], captions: Sequence[str], held_out: Sequence[bool]
+) -> np.ndarray:
+    """Marks pairs that add nothing, or that would show a picture of one split to the other.
+
+    A picture may come back under another name, but not with the same one, and not on the other
+    side of the split.
+
+    Args:
+      digests: Of the pixels, `[N]`.
+      captions: `[N]`.
+      held_out: Whether each pair belongs to the test split, `[N]`.
+
+    Returns:
+      bool `[N]`.
+    """
+    side: dict[str, bool] = {}
+    seen: set[tuple[str, str]] = set()
+    marks = np.zeros(len(digests), bool)
+    for i, (digest, caption, test) in enumerate(zip(digests, captions, held_out, strict=True)):
+        marks[i] = (digest, caption) in seen or side.setdefault(digest, test) != test
+        seen.add((digest, caption))
+    return marks
+
+
 def similar_pictures(thumbnails: np.ndarray, concepts: Sequence[str]) -> np.ndarray:
     """Marks pictures that look like an earlier one that stays, bool `[N]`.
 

@@ -112,12 +112,13 @@ class _Chooser:
     def choose(self, icons: IconSet, precedence: int) -> Iterable[Item]:
         """The pictures to take of a set."""
         namer = Namer(icons)
-        names = set(icons.names)
+        names = icons.all_names if self._recipe.withdrawn else icons.names
+        known = set(names)
         category_of = {n: c for c, members in icons.categories.items() for n in members}
         chosen: dict[str, Item] = {}
-        for name in icons.names:
+        for name in names:
             caption = self._caption(icons, namer, name)
-            reason = self._objection(icons, name, names, caption)
+            reason = self._objection(icons, name, known, caption)
             if reason:
                 self._left_out[reason] += 1
                 continue

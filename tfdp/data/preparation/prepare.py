@@ -13,7 +13,12 @@ import numpy as np
 from tfdp.data.preparation.attribution import write_attribution
 from tfdp.data.preparation.catalog import IconPackage
 from tfdp.data.preparation.concepts import LABELS, is_held_out
-from tfdp.data.preparation.duplicates import equal_pictures, similar_pictures, thumbnail
+from tfdp.data.preparation.duplicates import (
+    equal_pairs,
+    equal_pictures,
+    similar_pictures,
+    thumbnail,
+)
 from tfdp.data.preparation.errors import PreparationError
 from tfdp.data.preparation.plan import Plan, make_plan
 from tfdp.data.preparation.recipes import Recipe
@@ -112,7 +117,7 @@ def _assemble(package: IconPackage, plan: Plan, stage: Stage, output: Path) -> d
     results = list(stage.drawn())
     failed = [result for result in results if result.failure]
     drawn = [result for result in results if not result.failure]
-    kept = _without_duplicates(drawn, stage, recipe.near_duplicates)
+    kept = _without_duplicates(drawn, stage, recipe)
     kept.sort(key=lambda result: result.item.rank)  # shuffled: any part of a file is a fair sample
     splits = {}
     for split in _SPLITS:
@@ -144,16 +149,21 @@ def _assemble(package: IconPackage, plan: Plan, stage: Stage, output: Path) -> d
     return manifest
 
 
-def _without_duplicates(drawn: list[Drawn], stage: Stage, near: bool) -> list[Drawn]:
-    """Drops pictures equal to an earlier one, or that look like one."""
-    marks = equal_pictures([result.pixels for result in drawn])
-    unique = [result for result, mark in zip(drawn, marks, strict=True) if not mark]
-    if not near:
-        return unique
+def _without_duplicates(drawn: list[Drawn], stage: Stage, recipe: Recipe) -> list[Drawn]:
+    """Drops what is there already, as strictly as the recipe says."""
+    digests = [result.pixels for result in drawn]
+    if not recipe.near_duplicates:
+        captions = [result.item.caption for result in drawn]
+        held_out = [is_held_out(result.item.concept, recipe.held_out) for result in drawn]
+        return _unmarked(drawn, equal_pairs(digests, captions, held_out))
+    unique = _unmarked(drawn, equal_pictures(digests))
     images = stage.images(result.place for result in unique)
     thumbnails = np.stack([thumbnail(decode(image)) for image in images])
-    marks = similar_pictures(thumbnails, [result.item.concept for result in unique])
-    return [result for result, mark in zip(unique, marks, strict=True) if not mark]
+    return _unmarked(unique, similar_pictures(thumbnails, [r.item.concept for r in unique]))
+
+
+def _unmarked(results: list[Drawn], marks: np.ndarray) -> list[Drawn]:
+    return [result for result, mark in zip(results, marks, strict=True) if not mark]
 
 
 def _sources(package: IconPackage, kept: Sequence[Drawn]) -> list[dict[str, Any]]:

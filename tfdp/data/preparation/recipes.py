@@ -14,7 +14,9 @@ class Recipe:
       held_out: Share of the concepts in the test split.
       max_words: Longest caption; longer names are lists of keywords.
       variants: Whether to keep skin tones, and several styles or sizes of one name in a set.
-      near_duplicates: Whether pictures that look the same are dropped, not only equal ones.
+      withdrawn: Whether to take pictures that a set offered once and hides today.
+      near_duplicates: Whether pictures that look the same are dropped. If not, only what
+        equals another in picture and caption is.
       brand_sets: Sets of logos; pictures elsewhere that bear only such a name are dropped.
       group_size: Records compressed together: 1 for random access on disk, more for size.
       shard_size: Records in a file.
@@ -26,6 +28,7 @@ class Recipe:
     held_out: float
     max_words: int
     variants: bool
+    withdrawn: bool
     near_duplicates: bool
     brand_sets: tuple[str, ...]
     group_size: int
@@ -57,6 +60,7 @@ ICONS_SMALL = Recipe(
     held_out=0.1,
     max_words=6,
     variants=False,
+    withdrawn=False,
     near_duplicates=True,
     brand_sets=("fa7-brands", "logos", "simple-icons"),
     group_size=64,
@@ -70,6 +74,7 @@ ICONS = Recipe(
     held_out=0.1,
     max_words=12,
     variants=True,
+    withdrawn=True,
     near_duplicates=False,
     brand_sets=(),
     group_size=1,
