@@ -132,9 +132,7 @@ def test_a_changed_segment_is_named_to_the_field(folder):
     segments = json.loads((folder / "privacy_report.json").read_text())["segments"]
     segments[0]["updates"] = 1
     tamper(folder, segments=segments)
-    assert verify(folder).differences == (
-        "segments[1].updates: 1 in the report, 3 recomputed",
-    )
+    assert verify(folder).differences == ("segments[1].updates: 1 in the report, 3 recomputed",)
 
 
 def test_a_report_older_than_its_ledger_is_recognised(folder):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_ADJACENCY_WORDS = {
+ADJACENCY_WORDS = {
     "add_or_remove_one": "data sets that differ by the presence of one record",
     "zero_out": "data sets in which one record is, or is not, blanked out",
     "replace_one": "data sets in which one record is replaced by another",
 }
-_SAMPLING_WORDS = {
+SAMPLING_WORDS = {
     "poisson": "Poisson, each record by its own coin",
     "full_batch": "full batch, every record in every update",
     "fixed_size": "fixed size, without replacement, anew each update",
@@ -27,9 +27,9 @@ def summary_text(v: Mapping[str, Any]) -> str:
     """
     attack = v["attacker_true_positive_rate"]
     rows = [
-        ("protects", f"{v['unit']}; {_ADJACENCY_WORDS[v['adjacency']]}"),
+        ("protects", f"{v['unit']}; {ADJACENCY_WORDS[v['adjacency']]}"),
         ("accountant", _accountants(v)),
-        ("sampling", f"{_SAMPLING_WORDS[v['sampling']]}; {_rate(v)}"),
+        ("sampling", f"{SAMPLING_WORDS[v['sampling']]}; {_rate(v)}"),
         ("updates", f"{v['steps']} of {v['planned_steps']} planned; {_coverage(v)}"),
         (
             "noise",

@@ -20,6 +20,7 @@ from tfdp.privacy.accounting import (
     epsilon_without_amplification,
     tensorflow_privacy_statement,
 )
+from tfdp.privacy.html import render
 from tfdp.privacy.ledger import Ledger
 from tfdp.privacy.plan import PrivacyPlan
 from tfdp.privacy.settings import Segment, common_adjacency
@@ -72,6 +73,13 @@ class PrivacyReport:
     def write_json(self, path: str | os.PathLike[str]) -> None:
         """Writes the content as JSON, whole or not at all."""
         file.write_whole(path, json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n")
+
+    def write_html(self, path: str | os.PathLike[str]) -> None:
+        """Writes the content for people: one file that opens offline, on any screen.
+
+        Epsilon against updates is computed for its curve, a few seconds of work.
+        """
+        file.write_whole(path, render(self.values))
 
     @classmethod
     def read_json(cls, path: str | os.PathLike[str]) -> PrivacyReport:
