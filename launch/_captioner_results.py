@@ -35,6 +35,7 @@ def write_all(
         bad_records=data.train.bad_records, truncated_captions=data.train.truncated_captions
     )
     report.write_json(workdir.report)
+    report.write_html(workdir.report_page)
     logging.info("Scoring %d held-out captions ...", len(data.test))
     metrics = {
         "caption_loss": caption_losses(model, config, data),

@@ -36,6 +36,7 @@ class Workdir:
         self.figures = self.path / "figures"
         self.metrics = self.path / "metrics.json"
         self.report = self.path / "privacy_report.json"
+        self.report_page = self.path / "privacy_report.html"
         self.saved_model = self.path / "saved_model"
 
     def open_ledger(self, writes: bool) -> Ledger:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
+from tfdp.privacy import Ledger, verify
 
 TINY = [
     "--config=configs/quickstart.py",
@@ -50,8 +51,6 @@ def outcome(workdir: Path, *flags: str) -> tuple[int, str, str]:
 
 
 def updates(workdir: Path) -> int:
-    from tfdp.privacy import Ledger
-
     path = workdir / "ledger.jsonl"
     return Ledger.read(path).updates if path.exists() else 0
 
@@ -90,6 +89,8 @@ def test_the_run_ends_with_everything_in_the_workdir(finished):
     ):
         assert report[key] is not None
     assert report["counts"]["bad_records"] == {}
+    assert verify(workdir).agrees
+    assert "ε = 8" in (workdir / "privacy_report.html").read_text()
     metrics = json.loads((workdir / "metrics.json").read_text())
     assert metrics["caption_loss"]["captioner"]["captions"] == 1716
     assert 0 < metrics["caption_loss"]["public_unigram"]["per_token"] < 8.01  # ln 3000

@@ -1,0 +1,116 @@
+"""Makes the privacy report of a run anew, from its config and its ledger alone.
+
+    python -m launch.privacy_report --workdir=runs/quickstart
+
+No data and no weights are read, so it answers while a run goes on, after a crash, and for whoever
+was only given the folder's config.json and ledger.jsonl. A report that is there already and says
+otherwise is not touched, and the program ends with exit code 1; --overwrite replaces it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from launch._cli import fail, run_program
+from launch._workdir import Workdir
+from tfdp.privacy import Ledger, PrivacyPlan, PrivacyReport, build_report, report_differences
+
+_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.")
+_OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace a report that says otherwise.")
+
+_ROUNDING = 1e-6
+_ANEW_NOTE = "made anew from config and ledger: counts of records are not in it"
+
+
+def main(_: list[str]) -> None:
+    workdir = _existing(_WORKDIR.value)
+    report = recomputed(workdir)
+    stated = None if _OVERWRITE.value else _stated(workdir)
+    if stated is not None:
+        differences = list(report_differences(stated, report))
+        if differences:
+            fail(
+                f"{workdir.report} disagrees with config and ledger ({'; '.join(differences)}). "
+                "Nothing was written; --overwrite replaces it."
+            )
+    report = _completed(report, stated)
+    report.write_json(workdir.report)
+    report.write_html(workdir.report_page)
+    print(report.summary_text())
+    print(f"Written to {workdir.report} and {workdir.report_page.name}")
+
+
+def recomputed(workdir: Workdir) -> PrivacyReport:
+    """The report that config and ledger come to.
+
+    Raises:
+        FileNotFoundError: one of them is missing.
+        ValueError: one of them is damaged, or not of such a run.
+    """
+    config = _config(workdir.config)
+    plan = PrivacyPlan(**config["privacy"])
+    if not workdir.ledger.is_file():
+        raise FileNotFoundError(
+            f"there is no {workdir.ledger}: without the ledger nobody can tell what was spent. "
+            "Restore it; every checkpoint carries a copy."
+        )
+    ledger = Ledger.read(workdir.ledger)
+    seed = (config.get("training") or {}).get("seed")
+    return build_report(_with_noise_of(ledger, plan), ledger, fixed_seed=seed is not None)
+
+
+def _with_noise_of(ledger: Ledger, plan: PrivacyPlan) -> PrivacyPlan:
+    """The plan with the noise that the run calibrated, where another machine rounds otherwise."""
+    noises = {entry.settings.noise_multiplier for entry in ledger.entries}
+    for noise in noises:
+        if math.isclose(noise, plan.noise_multiplier, rel_tol=_ROUNDING):
+            return PrivacyPlan.from_dict({**plan.to_dict(), "noise_multiplier": noise})
+    return plan
+
+
+def _existing(path: str | None) -> Workdir:
+    """The folder of a run; nothing is made where there is none."""
+    if path and not Path(path).exists():
+        raise FileNotFoundError(f"there is no folder {path}; --workdir names the one of a run.")
+    return Workdir(path)
+
+
+def _config(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no {path}: the plan of the run cannot be told.")
+    try:
+        config = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: it holds no JSON ({error}).") from error
+    if not isinstance(config, dict) or not isinstance(config.get("privacy"), dict):
+        raise ValueError(f"{path} is not the config of a private run: it has no section privacy.")
+    return config
+
+
+def _stated(workdir: Workdir) -> PrivacyReport | None:
+    """The report that is there, if there is one."""
+    if not workdir.report.exists():
+        return None
+    try:
+        return PrivacyReport.read_json(workdir.report)
+    except ValueError as error:
+        raise ValueError(f"{error} Nothing was written; --overwrite replaces it.") from error
+
+
+def _completed(report: PrivacyReport, stated: PrivacyReport | None) -> PrivacyReport:
+    """With what only the run itself could count, from a report that was found right."""
+    if stated is None:
+        return PrivacyReport({**report.values, "notes": [*report["notes"], _ANEW_NOTE]})
+    kept: dict[str, Any] = {
+        key: stated[key] for key in ("unit", "counts", "notes") if key in stated.values
+    }
+    return PrivacyReport({**report.values, **kept})
+
+
+if __name__ == "__main__":
+    run_program(main)

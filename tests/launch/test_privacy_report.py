@@ -1,0 +1,213 @@
+"""`python -m launch.privacy_report`: the report anew from config and ledger, and nothing hidden."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from absl import flags
+from absl.testing import flagsaver
+
+from launch import privacy_report
+from tests.conftest import ROOT
+from tfdp.privacy import Ledger, PrivacyPlan, build_report, verify
+
+PRIVACY = {
+    "num_examples": 1000,
+    "batch_size": 50,
+    "steps": 20,
+    "clip_norm": 1.0,
+    "epsilon": 3.0,
+    "delta": 1e-5,
+    "noise_multiplier": None,
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """What a run of five updates leaves, without its report."""
+    config = {"privacy": PRIVACY, "training": {"seed": None}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    record(tmp_path, 5)
+    return tmp_path
+
+
+def record(folder, updates):
+    with Ledger(folder) as ledger:
+        for _ in range(updates):
+            ledger.record(PrivacyPlan(**PRIVACY).settings)
+
+
+def original(folder, **extra):
+    """The report as the run itself wrote it."""
+    report = build_report(PrivacyPlan(**PRIVACY), Ledger.read(folder), **extra)
+    report.write_json(folder / "privacy_report.json")
+    return report
+
+
+def read(folder):
+    return json.loads((folder / "privacy_report.json").read_text())
+
+
+def launch(folder, *arguments):
+    with flagsaver.flagsaver():
+        flags.FLAGS(["launch.privacy_report", f"--workdir={folder}", *arguments])
+        privacy_report.main([])
+
+
+def refusal(capsys, folder, *arguments):
+    """The line that the launch ends with, having changed no file."""
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(SystemExit) as end:
+        launch(folder, *arguments)
+    assert end.value.code == 1
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and err.startswith("error: ")
+    return err
+
+
+def test_config_and_ledger_are_enough(folder, capsys):
+    launch(folder)
+    plan = PrivacyPlan(**PRIVACY)
+    values = read(folder)
+    assert values["epsilon"] == pytest.approx(plan.epsilon_after(5), rel=1e-9)
+    assert (values["steps"], values["planned_steps"], values["target_epsilon"]) == (5, 20, 3.0)
+    assert "made anew" in values["notes"][-1]
+    assert f"ε = {values['epsilon']:.4g}" in (folder / "privacy_report.html").read_text()
+    assert f"(epsilon, delta) = ({values['epsilon']:.4g}, 1e-05)" in capsys.readouterr().out
+    assert verify(folder).agrees
+
+
+def test_the_runs_own_report_comes_back_to_the_byte(folder):
+    original(folder, counts={"bad_records": {"truncated": 2}}, unit="one row", notes=["by hand"])
+    before = (folder / "privacy_report.json").read_bytes()
+    launch(folder)
+    launch(folder)
+    assert (folder / "privacy_report.json").read_bytes() == before
+    assert "truncated: 2" in (folder / "privacy_report.html").read_text()
+
+
+def test_a_machine_that_calibrates_with_another_rounding_agrees(folder):
+    (folder / "ledger.jsonl").unlink()
+    plan = PrivacyPlan(**PRIVACY).to_dict()
+    theirs = PrivacyPlan.from_dict({**plan, "noise_multiplier": plan["noise_multiplier"] + 1e-12})
+    with Ledger(folder) as ledger:
+        ledger.record(theirs.settings)
+        build_report(theirs, ledger).write_json(folder / "privacy_report.json")
+    launch(folder)
+    assert read(folder)["notes"] == []
+
+
+def test_a_fixed_seed_is_told_from_the_config(folder):
+    config = {"privacy": PRIVACY, "training": {"seed": 0}}
+    (folder / "config.json").write_text(json.dumps(config))
+    launch(folder)
+    assert "a fixed seed was used" in read(folder)["notes"][0]
+
+
+def test_a_report_that_hides_the_seed_is_refused(folder, capsys):
+    original(folder)
+    config = {"privacy": PRIVACY, "training": {"seed": 0}}
+    (folder / "config.json").write_text(json.dumps(config))
+    assert "the report lacks 'a fixed seed" in refusal(capsys, folder)
+
+
+@pytest.mark.parametrize(
+    "key, value, message",
+    [
+        ("epsilon", 0.5, "epsilon: 0.5 in the report"),
+        ("delta", 1e-7, "delta: 1e-07 in the report, 1e-05 recomputed"),
+        ("planned_steps", 5, "planned_steps: 5 in the report, 20 recomputed"),
+        ("target_epsilon", 0.5, "target_epsilon: 0.5 in the report, 3 recomputed"),
+    ],
+)
+def test_a_report_that_says_otherwise_stays_until_told(folder, capsys, key, value, message):
+    original(folder)
+    path = folder / "privacy_report.json"
+    path.write_text(json.dumps({**read(folder), key: value}))
+    text = refusal(capsys, folder)
+    assert message in text and "Nothing was written; --overwrite replaces it." in text
+    launch(folder, "--overwrite")
+    assert read(folder)[key] != value
+    assert verify(folder).agrees
+
+
+def test_an_older_report_is_refused_and_replaced_on_demand(folder, capsys):
+    original(folder)
+    record(folder, 1)
+    assert "steps: 5 in the report, 6 recomputed" in refusal(capsys, folder)
+    launch(folder, "--overwrite")
+    assert read(folder)["steps"] == 6
+
+
+def test_a_report_that_cannot_be_read_is_refused_and_replaced_on_demand(folder):
+    (folder / "privacy_report.json").write_text("{")
+    with pytest.raises(ValueError, match="holds no JSON .*--overwrite replaces it"):
+        launch(folder)
+    launch(folder, "--overwrite")
+    assert verify(folder).agrees
+
+
+def test_a_run_may_be_going_on(folder):
+    with Ledger(folder) as ledger:
+        ledger.record(PrivacyPlan(**PRIVACY).settings)
+        launch(folder)
+    assert read(folder)["steps"] == 6
+
+
+@pytest.mark.parametrize("name", ["config.json", "ledger.jsonl"])
+def test_what_is_missing_is_named(folder, name):
+    (folder / name).unlink()
+    with pytest.raises(FileNotFoundError, match=f"there is no .*{name}: "):
+        launch(folder, "--overwrite")
+    assert not (folder / "privacy_report.json").exists()
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("{", "holds no JSON"),
+        ("[]", "no section privacy"),
+        ('{"privacy": 3}', "no section privacy"),
+        (json.dumps({"privacy": {**PRIVACY, "delta": None}}), "delta"),
+    ],
+)
+def test_a_config_that_is_none_is_refused(folder, text, message):
+    (folder / "config.json").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        launch(folder)
+
+
+def test_a_changed_ledger_is_refused_even_with_overwrite(folder):
+    path = folder / "ledger.jsonl"
+    path.write_bytes(
+        path.read_bytes().replace(b'"updates":            5', b'"updates":            1')
+    )
+    with pytest.raises(ValueError, match="line 2 .*changed or damaged"):
+        launch(folder, "--overwrite")
+    assert not (folder / "privacy_report.json").exists()
+
+
+def test_no_folder_is_made_where_none_was(tmp_path):
+    command = [sys.executable, "-m", "launch.privacy_report", f"--workdir={tmp_path / 'nowhere'}"]
+    run = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 1 and run.stdout == ""
+    assert run.stderr.splitlines()[-1].startswith("error: there is no folder ")
+    assert "Traceback" not in run.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_workdir_must_be_named():
+    with flagsaver.flagsaver():
+        flags.FLAGS(["launch.privacy_report"])
+        with pytest.raises(ValueError, match="--workdir is missing"):
+            privacy_report.main([])
