@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfdp.clipping.terms.base import ExplicitTerm, Term, row_squares, scale_rows, select_rows
 from tfdp.clipping.terms.cost import cheapest_for_convolution
+from tfdp.clipping.terms.rounding import raised_gram, raised_product
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,12 +87,15 @@ class ConvolutionTerm(Term):
         return cheapest_for_convolution(positions, places * p, q, self.groups, held)
 
     def squared_norm(self) -> tf.Tensor:
+        places = math.prod(self.window.size)
+        scale = places * row_squares(self.inputs) * row_squares(self.output_gradients)
         if self.way != "gram":
-            return tf.add_n([row_squares(block) for block in self._blocks()])
+            squares = tf.add_n([row_squares(block) for block in self._blocks()])
+            return raised_product(squares, scale)
         gram_in = tf.add_n([tf.matmul(v, v, transpose_b=True) for v in self._views()])
         gradients = self._gradients()
         gram_out = tf.matmul(gradients, gradients, transpose_b=True)
-        return tf.maximum(tf.reduce_sum(gram_in * gram_out, axis=[1, 2, 3]), 0.0)
+        return raised_gram(tf.reduce_sum(gram_in * gram_out, axis=[1, 2, 3]), scale)
 
     def weighted_sum(self, coefficients: tf.Tensor) -> tf.Tensor:
         if self.way == "explicit":

@@ -7,6 +7,7 @@ import dataclasses
 import tensorflow as tf
 
 from tfdp.clipping.terms.base import Term, scale_rows, select_rows
+from tfdp.clipping.terms.rounding import raised_gram
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +29,10 @@ class LookupTerm(Term):
         same = self.ids[:, :, tf.newaxis] == self.ids[:, tf.newaxis, :]
         gram = tf.matmul(self.output_gradients, self.output_gradients, transpose_b=True)
         zero = tf.zeros([], gram.dtype)
-        return tf.maximum(tf.reduce_sum(tf.where(same, gram, zero), axis=[1, 2]), zero)
+        lengths = tf.norm(self.output_gradients, axis=2, keepdims=True)
+        scale = tf.where(same, tf.matmul(lengths, lengths, transpose_b=True), zero)
+        squares = tf.reduce_sum(tf.where(same, gram, zero), axis=[1, 2])
+        return raised_gram(squares, tf.reduce_sum(scale, axis=[1, 2]))
 
     def weighted_sum(self, coefficients: tf.Tensor) -> tf.Tensor:
         scaled = scale_rows(coefficients, self.output_gradients)

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfdp.clipping.terms.base import ExplicitTerm, Term, row_squares, scale_rows, select_rows
 from tfdp.clipping.terms.cost import explicit_is_cheaper
+from tfdp.clipping.terms.rounding import raised_gram, raised_product
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +82,8 @@ class GroupedMatMulTerm(Term):
     def squared_norm(self) -> tf.Tensor:
         groups = self.inputs.shape[1]
         squares = self._one_by_one().squared_norm()
-        return tf.reduce_sum(tf.reshape(squares, [-1, groups]), axis=1)
+        scale = row_squares(self.inputs) * row_squares(self.output_gradients)
+        return raised_product(tf.reduce_sum(tf.reshape(squares, [-1, groups]), axis=1), scale)
 
     def weighted_sum(self, coefficients: tf.Tensor) -> tf.Tensor:
         scaled = scale_rows(coefficients, self.output_gradients)
@@ -116,5 +118,5 @@ def gram_product(inputs: tf.Tensor, output_gradients: tf.Tensor) -> tf.Tensor:
     """
     gram_in = tf.matmul(inputs, inputs, transpose_b=True)
     gram_out = tf.matmul(output_gradients, output_gradients, transpose_b=True)
-    # Rounding can leave a tiny negative number where the true norm is zero.
-    return tf.maximum(tf.reduce_sum(gram_in * gram_out, axis=[1, 2]), 0.0)
+    scale = row_squares(inputs) * row_squares(output_gradients)
+    return raised_gram(tf.reduce_sum(gram_in * gram_out, axis=[1, 2]), scale)

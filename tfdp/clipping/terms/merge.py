@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfdp.clipping.terms.base import ExplicitTerm, Term
 from tfdp.clipping.terms.lookup import LookupTerm
 from tfdp.clipping.terms.matmul import MatMulTerm
+from tfdp.clipping.terms.rounding import raised_gram
 
 
 def merge(terms: Sequence[Term]) -> Term:
@@ -36,10 +37,12 @@ class SumTerm(Term):
 
     def squared_norm(self) -> tf.Tensor:
         # |sum g|^2 = sum |g|^2 + 2 sum_{g<h} g . h
-        total = tf.add_n([part.squared_norm() for part in self.parts])
+        squares = [part.squared_norm() for part in self.parts]
+        total = tf.add_n(squares)
         for a, b in itertools.combinations(self.parts, 2):
             total += 2 * _inner_product(a, b)
-        return tf.maximum(total, tf.zeros([], total.dtype))
+        scale = tf.square(tf.add_n([tf.sqrt(part) for part in squares]))
+        return raised_gram(total, scale)
 
     def weighted_sum(self, coefficients: tf.Tensor) -> tf.Tensor:
         return tf.add_n([part.weighted_sum(coefficients) for part in self.parts])

@@ -1,0 +1,65 @@
+"""One example whose large products cancel is still bounded by the clip norm."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfdp.clipping import Batch, ClippedGradient, per_example_loss
+
+CLIP = 1.0
+
+
+def gated(layer, inputs, dtype="float32"):
+    """The layer's outputs times a gate, so that the data choose the gradients of its positions."""
+    features = keras.Input(inputs, dtype=dtype)
+    gate = keras.Input((inputs[0], 1))
+    pooled = keras.layers.GlobalAveragePooling1D()(keras.layers.multiply([layer(features), gate]))
+    head = keras.layers.Dense(1, use_bias=False, trainable=False)
+    return keras.Model([features, gate], head(pooled))
+
+
+def contributions(model, examples):
+    """The norm of what each example, alone in its batch, adds to the clipped sum."""
+    loss = per_example_loss(keras.losses.MeanSquaredError())
+    clipped = ClippedGradient(model, loss, CLIP, engine="single_pass")
+    run = tf.function(clipped, autograph=False)
+    weights, state = (
+        [v.value for v in vs] for vs in (clipped.forward.trainable, clipped.forward.state)
+    )
+    target, mask, seed = tf.fill([1, 1], 5.0), tf.ones([1], tf.bool), tf.zeros([2], tf.int32)
+    for features, gate in examples:
+        batch = Batch([tf.constant(features), tf.constant(gate)], target, None, mask, seed)
+        yield float(tf.linalg.global_norm(run(weights, state, batch).sums))
+
+
+@pytest.mark.parametrize(
+    "layer, size",
+    [
+        (lambda: keras.layers.Dense(8, use_bias=False), 8),
+        (lambda: keras.layers.Dense(512, use_bias=False), 512),
+        (lambda: keras.layers.EinsumDense("abc,cd->abd", (None, 8)), 8),
+        (lambda: keras.layers.Conv1D(64, 1, use_bias=False), 8),
+    ],
+)
+def test_cancelling_positions_stay_within_the_clip_norm(layer, size):
+    rng = np.random.default_rng(0)
+    examples = [
+        (
+            np.tile(rng.normal(size=(1, 1, size)) * 1e3, (1, 2, 1)).astype("float32"),
+            np.array([[[1e3], [-1e3 * (1 - difference)]]], "float32"),
+        )
+        for difference in (2e-3, 2e-4, 1e-6, 0.0)
+        for _ in range(10)
+    ]
+    assert max(contributions(gated(layer(), (2, size)), examples)) <= CLIP * 1.001
+
+
+@pytest.mark.parametrize("repeats", [2, 64])
+def test_cancelling_lookups_stay_within_the_clip_norm(repeats):
+    rng = np.random.default_rng(0)
+    gates = rng.normal(size=(20, 1, repeats, 1)) * 1e4
+    gates = (gates - gates.mean(axis=2, keepdims=True) + 0.05).astype("float32")
+    model = gated(keras.layers.Embedding(5, 8), (repeats,), dtype="int32")
+    ids = np.full((1, repeats), 3, "int32")
+    assert max(contributions(model, [(ids, gate) for gate in gates])) <= CLIP * 1.001

@@ -1,0 +1,34 @@
+"""Squared norms that rounding cannot push below what is really summed.
+
+An example may be built so that large products cancel. Then the little that is left, and the norm
+computed from it, are rounding errors; a norm of zero computed from them would leave the example
+unclipped. Every squared norm is therefore raised by the rounding that its computation, and that of
+the sum, can hide: nothing next to an ordinary norm, and a bound for a cancelling one.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+# Rounding errors of a float32 product of matrices in units of the machine epsilon; a few at most,
+# since kernels add in blocks.
+_ERRORS = 4.0
+
+
+def raised_gram(squares: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
+    """Raises squared norms that were computed as sums of products of inner products.
+
+    Args:
+      squares: ``[B]``; may be negative from rounding.
+      scale: ``[B]``: the same sum if nothing cancelled, at most.
+    """
+    return tf.maximum(squares, tf.zeros([], squares.dtype)) + _ERRORS * _epsilon(squares) * scale
+
+
+def raised_product(squares: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
+    """Raises squared norms of explicit gradients where the sum is formed in another way."""
+    return squares + (_ERRORS * _epsilon(squares)) ** 2 * scale
+
+
+def _epsilon(values: tf.Tensor) -> float:
+    return 2.0**-52 if values.dtype == tf.float64 else 2.0**-23
