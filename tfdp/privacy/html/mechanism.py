@@ -114,11 +114,13 @@ def _segment(entry: Values) -> tuple[str, ...]:
 
 def versions(v: Values) -> str:
     """The code behind the figures, and tensorflow-privacy's own words."""
-    rows = [(name, str(version or "not installed")) for name, version in v["versions"].items()]
+    rows = [
+        (name, str(version or "not installed"), False) for name, version in v["versions"].items()
+    ]
     statement = v["tensorflow_privacy_statement"]
     own_words = f"<pre>{escape(statement)}</pre>" if statement else ""
     return parts.section(
         "Versions",
-        parts.facts(rows),
+        parts.figures(rows),
         parts.folded("The statement of tensorflow-privacy", own_words) if own_words else "",
     )

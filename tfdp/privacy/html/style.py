@@ -39,7 +39,8 @@ th { font-weight: 400; color: var(--soft); }
 .attack b { display: block; font-size: 1.7rem; line-height: 1.2; font-weight: 650; }
 .bar { height: 8px; margin: .5rem 0; border-radius: 4px; background: var(--line);
   overflow: hidden; } .bar i { display: block; height: 100%; background: var(--own); }
-figure { margin: 0; } svg { display: block; width: 100%; max-width: 34rem; margin: 0 auto; }
+figure { margin: 0; } svg { display: block; width: 100%; max-width: 34rem; margin: 0 auto;
+  overflow: visible; }
 svg text { font-size: 12px; fill: var(--soft); } svg .name { fill: var(--ink); }
 svg path { fill: none; stroke: var(--line); } svg .axis { stroke: var(--soft); }
 svg .target { stroke: var(--soft); stroke-dasharray: 5 4; }
@@ -48,7 +49,8 @@ svg polyline.own { stroke: var(--own); } svg polyline.other { stroke: var(--othe
   stroke-width: 1.5; } svg circle { fill: var(--own); }
 .key { display: inline-block; width: 1.4em; height: 3px; margin: 0 .4em .25em 0;
   vertical-align: middle; border-radius: 2px; background: var(--own); }
-.key.other { background: var(--other); } figcaption span { margin-right: 1.1em; }
+.key.other { background: var(--other); }
+figcaption span { margin-right: 1.1em; white-space: nowrap; }
 details { margin-top: .8rem; } summary { cursor: pointer; color: var(--soft); }
 pre { white-space: pre-wrap; font: .8rem/1.5 ui-monospace, "Liberation Mono", monospace; }
 code { font: .88em ui-monospace, "Liberation Mono", monospace; }
@@ -60,6 +62,12 @@ footer { padding: .5rem .25rem; color: var(--soft); font-size: .85rem; }
   .ledger td { display: flex; justify-content: space-between; gap: 1rem; padding: .12rem 0;
     border: 0; text-align: right; }
   .ledger td::before { content: attr(data-name); color: var(--soft); text-align: left; } }
+@media (max-width: 30rem) {
+  .facts tbody, .facts tr, .facts th, .facts td { display: block; width: auto; }
+  .facts th { padding: .5rem 0 0; border: 0; font-size: .9rem; }
+  .facts td { padding: 0 0 .5rem; }
+  .facts tr:not(:last-child) td { border-bottom: 1px solid var(--line); }
+  svg text { font-size: 14px; } }
 @media print { body { background: none; } main { max-width: none; padding: 0; }
   section, .notes { break-inside: avoid; } }
 """
