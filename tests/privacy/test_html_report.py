@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from tfdp.privacy import Ledger, PrivacyPlan, build_report
+from tfdp.privacy import Ledger, PrivacyPlan, PrivacyReport, build_report
 from tfdp.privacy.html.numbers import figure, percent, ticks
 
 VOID = {"meta", "br", "circle", "path", "polyline"}
@@ -169,7 +169,7 @@ def test_hostile_units_counts_and_versions_stay_text(report, tmp_path):
     values["versions"] = {HOSTILE: HOSTILE}
     values["segments"] = [{**report["segments"][0], "id": HOSTILE}]
     values["tensorflow_privacy_statement"] = HOSTILE
-    source = written(type(report)(values), tmp_path)
+    source = written(PrivacyReport(values), tmp_path)
     assert "script" not in Page(source).tags and "img" not in Page(source).tags
 
 
@@ -219,6 +219,12 @@ def test_nothing_done_is_said(tmp_path):
     page = Page(written(build_report(plan(), Ledger()), tmp_path))
     assert "no update has been made" in page.text
     assert "svg" not in page.tags and "counts" not in page.text.lower()
+
+
+def test_a_report_without_its_counts_has_a_page(tmp_path):
+    values = build_report(plan(), Ledger()).values
+    report = PrivacyReport({key: values[key] for key in values if key != "counts"})
+    assert "Counts" not in Page(written(report, tmp_path)).texts
 
 
 def test_every_sampling_has_its_words(tmp_path):

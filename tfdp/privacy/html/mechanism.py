@@ -71,11 +71,12 @@ def assumptions(v: Values) -> str:
 
 def counts(v: Values) -> str:
     """Further counts, which come from the private records."""
-    if not any(v["counts"].values()):
+    found = v.get("counts") or {}  # a report that was given away may come without them
+    if not any(found.values()):
         return ""
     return parts.section(
         "Counts",
-        parts.facts((str(name).replace("_", " "), _plain(c)) for name, c in v["counts"].items()),
+        parts.facts((str(name).replace("_", " "), _plain(c)) for name, c in found.items()),
         parts.paragraph(
             "Taken from the private records without noise, for those who hold the data.", "soft"
         ),
