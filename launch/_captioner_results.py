@@ -44,7 +44,9 @@ def write_all(
     workdir.metrics.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
     draw_figures(model, data, workdir, metrics)
     logging.info("Exporting the SavedModel ...")
-    export_captioner(model, data.tokenizer, workdir.saved_model, report.to_dict())
+    # Counts are exact facts about private records: they stay with whoever holds the data.
+    released = {key: value for key, value in report.to_dict().items() if key != "counts"}
+    export_captioner(model, data.tokenizer, workdir.saved_model, released)
 
 
 def caption_losses(

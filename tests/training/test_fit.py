@@ -124,7 +124,7 @@ def test_b5_a_loss_scaling_wrapper_is_refused():
 def test_without_a_plan_fit_asks_for_public_numbers_and_makes_one():
     optimizer = tfdp.optimizers.DPSGD(0.1, l2_norm_clip=1.0, noise_multiplier=1.0)
     model = compiled(classifier(), None, optimizer)
-    with pytest.raises(ValueError, match="num_examples and batch_size and epochs"):
+    with pytest.raises(ValueError, match="num_examples and batch_size and epochs and delta"):
         model.fit(*separable(), verbose=0)
     model.fit(*separable(), batch_size=50, epochs=2, num_examples=500, delta=1e-5, verbose=0)
     assert model.ledger.updates == 20

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tfdp.privacy.ledger import Ledger
 from tfdp.privacy.noise import NoisyGradients
 from tfdp.privacy.plan import PrivacyPlan
 
@@ -27,6 +28,7 @@ class PrivateOptimizer(_MIXIN):
       l2_norm_clip: Bound C on the L2 norm of one example's gradient, over all weights jointly.
       noise_multiplier: Standard deviation of the noise on the clipped sum, in units of C.
       privacy: A ``PrivacyPlan`` that fixes both, and the sampling; give it or the two numbers.
+      ledger: What the weights have cost so far; ``compile`` sets it, and saving carries it.
       **kwargs: Every argument of the Keras optimizer.
 
     Raises:
@@ -40,6 +42,7 @@ class PrivateOptimizer(_MIXIN):
         l2_norm_clip: float | None = None,
         noise_multiplier: float | None = None,
         privacy: PrivacyPlan | dict | None = None,
+        ledger: Ledger | dict | None = None,
         **kwargs: Any,
     ):
         for name in ("gradient_accumulation_steps", "loss_scale_factor"):
@@ -55,6 +58,7 @@ class PrivateOptimizer(_MIXIN):
         if isinstance(privacy, dict):
             privacy = PrivacyPlan.from_dict(privacy)
         self.privacy = privacy
+        self.ledger = Ledger.from_dict(ledger) if isinstance(ledger, dict) else ledger
         clip, noise = _checked(type(self).__name__, l2_norm_clip, noise_multiplier, privacy)
         self._l2_norm_clip, self._noise_multiplier = clip, noise
 
@@ -84,6 +88,8 @@ class PrivateOptimizer(_MIXIN):
         config = super().get_config()
         for absent in ("gradient_accumulation_steps", "loss_scale_factor"):
             config.pop(absent, None)
+        if self.ledger is not None:
+            config["ledger"] = self.ledger.to_dict()
         if self.privacy:
             return {**config, "privacy": self.privacy.to_dict()}
         numbers = {"l2_norm_clip": self.l2_norm_clip, "noise_multiplier": self.noise_multiplier}

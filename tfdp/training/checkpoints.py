@@ -10,7 +10,7 @@ import time
 import keras
 import tensorflow as tf
 
-from tfdp.privacy import Ledger
+from tfdp.training.state import PrivateState
 from tfdp.training.strategies import is_first_worker
 
 
@@ -38,7 +38,7 @@ class CheckpointEvery(keras.callbacks.Callback):
         with model.distribute_strategy.scope():
             model.optimizer.build(model.trainable_variables)
         checkpoint = tf.train.Checkpoint(
-            model=model, optimizer=model.optimizer, ledger=_LedgerState(model.ledger)
+            model=model, optimizer=model.optimizer, privacy=_Spending(model._private)
         )
         self._checkpoint = checkpoint
         self._directory = os.fspath(directory)
@@ -68,14 +68,16 @@ class CheckpointEvery(keras.callbacks.Callback):
         self._saved_at = time.monotonic()
 
 
-class _LedgerState(tf.train.experimental.PythonState):
-    """The ledger as part of a checkpoint. Restoring never takes an entry away."""
+class _Spending(tf.train.experimental.PythonState):
+    """Ledger and stream as part of a checkpoint. Restoring never takes an entry away."""
 
-    def __init__(self, ledger: Ledger):
-        self._ledger = ledger
+    def __init__(self, state: PrivateState):
+        self._state = state
 
     def serialize(self) -> str:
-        return json.dumps(self._ledger.to_dict())
+        return json.dumps({"ledger": self._state.ledger.to_dict(), "stream": self._state.stream})
 
     def deserialize(self, string_value: str) -> None:
-        self._ledger.merge(json.loads(string_value))
+        values = json.loads(string_value)
+        self._state.ledger.merge(values["ledger"])
+        self._state.stream = values["stream"]

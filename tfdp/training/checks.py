@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+import warnings
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 
 from tfdp.optimizers import PrivateOptimizer
 from tfdp.privacy import PrivacyPlan
+
+if TYPE_CHECKING:
+    from tfdp.training.state import PrivateState
 
 
 def check_compile(optimizer: Any, microbatch_size: int | None, seed: int | None) -> None:
@@ -32,11 +36,52 @@ def check_compile(optimizer: Any, microbatch_size: int | None, seed: int | None)
         raise TypeError(f"seed={seed!r}: expected an integer, or None for fresh entropy.")
 
 
+def check_overrides(model_class: type) -> None:
+    """Raises for a model with a training step or loss of its own, which would not be used."""
+    for name in ("train_step", "compute_loss"):
+        if getattr(model_class, name) is not getattr(keras.Model, name):
+            raise ValueError(
+                f"{model_class.__name__} overrides {name}, which private training does not run: "
+                "it clips the compiled loss by example. Give the loss to compile(), as a function "
+                "with one value per example."
+            )
+
+
+def check_unchanged(model: keras.Model, state: PrivateState) -> None:
+    """Raises if weights or optimizer are not those that were compiled."""
+    if state.trainable and state.trainable != [id(v) for v in model.trainable_variables]:
+        raise ValueError(
+            "The set of trainable weights changed after compile (a layer was frozen, unfrozen "
+            "or rebuilt). Compile again, so that clipping covers the weights that train."
+        )
+    if model.optimizer is not state.optimizer:
+        raise ValueError(
+            "The optimizer was replaced after compile, so the noise would not be the one that is "
+            "accounted for. Compile again with the new optimizer."
+        )
+
+
+def warn_of_callbacks(callbacks: Any) -> None:
+    """Warns of callbacks through which metrics of private data steer the training."""
+    steering = (
+        keras.callbacks.ReduceLROnPlateau,
+        keras.callbacks.EarlyStopping,
+    )
+    for callback in keras.tree.flatten(callbacks or []):
+        if isinstance(callback, steering):
+            warnings.warn(
+                f"{type(callback).__name__} steers the training by {callback.monitor!r}. If that "
+                "is computed from private records, the choice is not covered by the guarantee.",
+                stacklevel=3,
+            )
+
+
 def check_fit(
     plan: PrivacyPlan | None,
     batch_size: int | None,
+    num_examples: int | None,
+    delta: float | None,
     validation_split: float,
-    changed: bool,
 ) -> None:
     """Raises for arguments of fit that would break the contract with the plan."""
     if validation_split:
@@ -51,10 +96,18 @@ def check_fit(
             f"{plan.batch_size}. Leave batch_size out, or make another plan. (To bound memory, "
             "set microbatch_size in compile.)"
         )
-    if changed:
+    if plan is None:
+        return
+    for name, value in (("num_examples", num_examples), ("delta", delta)):
+        if value is not None and value != getattr(plan, name):
+            raise ValueError(
+                f"{name}={value}, but the plan has {getattr(plan, name)}. Leave {name} out, or "
+                "make another plan."
+            )
+    if plan.delta is None:
         raise ValueError(
-            "The set of trainable weights changed after compile (a layer was frozen, unfrozen "
-            "or rebuilt). Compile again, so that clipping covers the weights that train."
+            "The plan has no delta, so no epsilon could be stated after training: give the plan "
+            "its delta, commonly below 1/N."
         )
 
 
@@ -65,6 +118,7 @@ def plan_from_fit(
     epochs: int | None,
     steps_per_epoch: int | None,
     delta: float | None,
+    spent: int,
 ) -> PrivacyPlan:
     """Returns the plan that l2_norm_clip, noise_multiplier and the arguments of fit make.
 
@@ -72,20 +126,25 @@ def plan_from_fit(
       ValueError: A public number is missing. The number of records is never taken from the
         data: it would reveal whether a record is in them.
     """
-    if num_examples is None or batch_size is None or epochs is None:
-        given = {"num_examples": num_examples, "batch_size": batch_size, "epochs": epochs}
+    if num_examples is None or batch_size is None or epochs is None or delta is None:
+        given = {
+            "num_examples": num_examples,
+            "batch_size": batch_size,
+            "epochs": epochs,
+            "delta": delta,
+        }
         missing = [name for name, value in given.items() if value is None]
         raise ValueError(
             f"fit: {' and '.join(missing)} missing. The optimizer was given l2_norm_clip and "
-            "noise_multiplier without a plan, so fit needs num_examples, batch_size and epochs "
-            "(public numbers, not counted from the data). Or compile with "
+            "noise_multiplier without a plan, so fit needs num_examples, batch_size, epochs and "
+            "delta (public numbers, not counted from the data). Or compile with "
             "privacy=tfdp.PrivacyPlan(...)."
         )
     per_epoch = steps_per_epoch or math.ceil(num_examples / batch_size)
     return PrivacyPlan(
         num_examples=num_examples,
         batch_size=batch_size,
-        steps=epochs * per_epoch,
+        steps=spent + max(1, epochs) * per_epoch,
         clip_norm=optimizer.l2_norm_clip,
         noise_multiplier=optimizer.noise_multiplier,
         delta=delta,

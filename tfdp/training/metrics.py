@@ -35,7 +35,9 @@ def update_metrics(
     metrics = model._compile_metrics
     if outputs is None or metrics is None:
         return
-    weighted = weight if sample_weight is None else weight * tf.cast(sample_weight, tf.float32)
+    weighted = weight
+    if sample_weight is not None:  # a select, since unused rows may hold NaN
+        weighted = tf.where(used, tf.cast(sample_weight, tf.float32), 0)
     _update(metrics, metrics._flat_metrics, y, outputs, weight)
     _update(metrics, metrics._flat_weighted_metrics, y, outputs, weighted)
 

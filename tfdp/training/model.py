@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import secrets
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -46,8 +47,8 @@ class DPModel(_MIXIN):
     _plain_class: type | None = None  # what the model was before make_private
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        if cls is DPModel:
-            return make_private(keras.Model(*args, **kwargs))
+        if cls is DPModel or cls._plain_class is not None:
+            return make_private((cls._plain_class or keras.Model)(*args, **kwargs))
         return super().__new__(cls, *args, **kwargs)
 
     def __init__(self, *args: Any, **kwargs: Any):
@@ -86,17 +87,19 @@ class DPModel(_MIXIN):
           ValueError: An argument is out of range, or there is no loss.
         """
         checks.check_compile(optimizer, microbatch_size, seed)
+        checks.check_overrides(self._plain_class or type(self))
+        ledger = self._with_earlier_spending(ledger)
         # Loss scaling reacts to private gradients; half precision is clipped in float32 anyway.
         kwargs["auto_scale_loss"] = False
         super().compile(optimizer, loss, loss_weights, *args, **kwargs)
-        if ledger is None:
-            # Compiling again does not forget what these weights have cost.
-            ledger = self._private.ledger if "_private" in self.__dict__ else Ledger()
+        optimizer.ledger = ledger
         state = PrivateState(
             loss=per_example_loss(loss, loss_weights, getattr(self, "output_names", None)),
             microbatch_size=microbatch_size,
             engine=engine,
+            optimizer=optimizer,
             seed=seed,
+            stream=secrets.token_hex(8),
             ledger=ledger,
             plan=optimizer.privacy,
             trainable=[id(v) for v in self.trainable_variables],
@@ -156,23 +159,25 @@ class DPModel(_MIXIN):
           TypeError: The data cannot be sampled. Both before any privacy is spent.
         """
         state = self._compiled_state("fit")
-        changed = bool(state.trainable) and state.trainable != [
-            id(v) for v in self.trainable_variables
-        ]
-        checks.check_fit(state.plan, batch_size, validation_split, changed)
+        checks.check_unchanged(self, state)
+        checks.check_fit(self.optimizer.privacy, batch_size, num_examples, delta, validation_split)
+        checks.warn_of_callbacks(callbacks)
         if class_weight is not None:
             sample_weight = checks.class_to_sample_weight(class_weight, y, sample_weight)
         source = as_source(x, y, sample_weight)
-        if state.plan is None:
-            state.plan = checks.plan_from_fit(
-                self.optimizer, num_examples, batch_size, epochs, steps_per_epoch, delta
-            )
         initial_epoch = self._initial_epoch or initial_epoch
-        updates, per_epoch, epochs = planned_updates(
-            state.plan,
-            self.updates_left,
-            None if epochs is None else epochs - initial_epoch,
+        asked = None if epochs is None else epochs - initial_epoch
+        state.plan = self.optimizer.privacy or checks.plan_from_fit(
+            self.optimizer,
+            num_examples,
+            batch_size,
+            asked,
             steps_per_epoch,
+            delta,
+            spent=state.ledger.updates,
+        )
+        updates, per_epoch, epochs = planned_updates(
+            state.plan, self.updates_left, asked, steps_per_epoch
         )
         if isinstance(validation_data, RecordSource):
             validation_data = batches(validation_data, self._rows_at_a_time(validation_batch_size))
@@ -243,10 +248,11 @@ class DPModel(_MIXIN):
         state = self._compiled_state("updates_left")
         if state.plan is None:
             raise ValueError("There is no plan yet: compile with privacy=plan, or call fit().")
-        if state.seed is not None and len(state.ledger.segments()) < 2:
-            # A seeded run goes on from its weights, and repeats what a killed one had entered.
-            return state.plan.steps - int(self.optimizer.iterations.numpy())
-        return state.plan.affordable_updates(state.ledger.segments())
+        # Updates that a crash took from a seeded run are made again for nothing.
+        iterations = int(self.optimizer.iterations.numpy())
+        entered = [e.first + e.updates for e in state.ledger.entries if e.stream == state.stream]
+        repeats = max(0, max(entered, default=0) - iterations)
+        return repeats + state.plan.affordable_updates(state.ledger.segments())
 
     @property
     def privacy(self) -> PrivacyPlan | None:
@@ -259,9 +265,28 @@ class DPModel(_MIXIN):
         return self.optimizer.noise_multiplier
 
     def save(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
-        """Saves like Keras. The file holds the plain model: it loads without tfdp too."""
+        """Saves like Keras: the plain model, and its private optimizer with the ledger.
+
+        ``keras.models.load_model(path)`` gives the plain model; ``make_private`` of it and
+        ``compile`` go on with what was spent. Without tfdp, load it with ``compile=False``.
+        """
         with self._as_plain_class():
             keras.Model.save(self, filepath, *args, **kwargs)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the configuration of the plain model."""
+        with self._as_plain_class():
+            if not isinstance(self, DPModel):
+                return self.get_config()
+        return super().get_config()
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> keras.Model:
+        """Returns the plain model of a configuration."""
+        plain = cls._plain_class
+        if plain is not None:
+            return plain.from_config(config, custom_objects)
+        return super().from_config(config, custom_objects)
 
     @contextlib.contextmanager
     def _as_plain_class(self) -> Iterator[None]:
@@ -276,6 +301,20 @@ class DPModel(_MIXIN):
         if "_private" not in self.__dict__:
             raise ValueError(f"{what}: call compile() first, with a tfdp.optimizers optimizer.")
         return self._private
+
+    def _with_earlier_spending(self, ledger: Ledger | None) -> Ledger:
+        """Returns the ledger, with all that the weights of this model have cost before."""
+        earlier = []
+        for layer in self._flatten_layers():  # the model itself, and private models inside it
+            optimizer = getattr(layer, "optimizer", None)
+            if isinstance(optimizer, PrivateOptimizer) and optimizer.ledger is not None:
+                earlier.append(optimizer.ledger)
+        if ledger is None:
+            ledger = earlier.pop(0) if earlier else Ledger()
+        for other in earlier:
+            if other is not ledger:
+                ledger.merge(other)
+        return ledger
 
     def _rows_at_a_time(self, asked: int | None = None) -> int:
         state = self._compiled_state("fit")
@@ -341,7 +380,9 @@ def make_private(model: keras.Model) -> keras.Model:
         raise TypeError(f"make_private needs a keras.Model, got {type(model).__name__}.")
     if not isinstance(model, DPModel):
         plain = type(model)
-        private = type(f"Private{plain.__name__}", (DPModel, plain), {"_plain_class": plain})
+        # Under the name of the plain class, by which Keras writes models to files.
+        names = {"__module__": plain.__module__, "__qualname__": plain.__qualname__}
+        private = type(plain.__name__, (DPModel, plain), {"_plain_class": plain, **names})
         model.__class__ = private
     return model
 

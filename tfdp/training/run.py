@@ -48,7 +48,6 @@ class PrivateRun:
         self._state = state
         self._noise = key.child("noise")
         self._seeded = key.fixed
-        self._stream_name = key.child("stream").secret.hex()
         self._left = updates
         self._per_epoch = updates_per_epoch
         self._done = 0
@@ -66,8 +65,16 @@ class PrivateRun:
 
     def train_function(self, _: Any) -> dict[str, Any]:
         """Runs the next updates, as many as ``steps_per_execution``; returns the epoch's logs."""
+        if self._done == 0 and self._model.optimizer.iterations.numpy() != self._next:
+            raise ValueError(
+                "A callback put back other weights when training began (BackupAndRestore does), "
+                "but not the ledger of what they cost. Use "
+                "tfdp.training.checkpoints.CheckpointEvery, which keeps both, and call its "
+                "restore() before fit()."
+            )
         in_epoch = self._per_epoch - self._done % self._per_epoch
-        count = min(self._model.steps_per_execution, in_epoch, self._left)
+        asked = self._model.steps_per_execution
+        count = min(asked if isinstance(asked, int) else 1, in_epoch, self._left)
         if count == 0:
             raise StopIteration
         for _ in range(count):
@@ -87,11 +94,11 @@ class PrivateRun:
         self._left -= 1
 
     def _enter(self) -> None:
-        # With a fixed seed, an update that a killed run had entered already is made again as the
-        # very same release; the ledger knows it by stream and number, and does not count it twice.
+        # With a fixed seed, a run that goes on from a checkpoint makes the updates that a crash
+        # took away again, as the very same releases; the ledger knows them by stream and number.
         settings, ledger = self._plan.settings, self._state.ledger
         if self._seeded:
-            ledger.record(settings, stream=self._stream_name, update=self._next)
+            ledger.record(settings, stream=self._state.stream, update=self._next)
         else:
             ledger.record(settings)
 
@@ -140,10 +147,13 @@ def planned_updates(
       ValueError: More is asked for than the plan has left.
     """
     per_epoch = steps_per_epoch or math.ceil(1 / plan.sampling_probability)
+    if epochs is not None and epochs < 1:
+        raise ValueError(f"There are epochs={epochs} to train: ask for at least one.")
     if left <= 0:
         raise ValueError(
-            f"All {plan.steps} updates of the plan have been made: training on would spend more "
-            "privacy than planned. Compile with a new plan to spend more."
+            f"All that the plan of {plan.steps} updates allows has been spent, by updates that "
+            "the ledger holds: training on would spend more privacy than planned. Compile with "
+            "a plan of larger budget."
         )
     if epochs is None:
         return left, min(per_epoch, left), math.ceil(left / per_epoch)

@@ -22,7 +22,10 @@ class PrivateState:
       loss: The compiled loss, one value per example.
       microbatch_size: Rows that one replica handles at a time; None for the default.
       engine: How examples are clipped.
+      optimizer: The optimizer that was compiled.
       seed: Seed of all randomness, None for the operating system's entropy.
+      stream: Name of this training's randomness, for the ledger. Where the seed is fixed, a run
+        that goes on from a checkpoint goes on with the checkpoint's name.
       ledger: Where updates are entered.
       plan: The plan in force, None until ``fit`` makes one.
       trainable: Identities of the trainable variables that the engine was made for.
@@ -35,7 +38,9 @@ class PrivateState:
     loss: Any
     microbatch_size: int | None
     engine: str
+    optimizer: Any
     seed: int | None
+    stream: str
     ledger: Ledger
     plan: PrivacyPlan | None
     trainable: list[int]
