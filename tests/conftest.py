@@ -39,10 +39,10 @@ def seeded() -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def fresh_keras_session() -> Iterator[None]:
-    """Frees what a module's models hold, and makes its automatic layer names its own."""
+    """Makes the automatic layer names of a module its own (collecting garbage takes long)."""
     yield
     if "keras" in sys.modules:
-        sys.modules["keras"].utils.clear_session()
+        sys.modules["keras"].utils.clear_session(free_memory=False)
 
 
 _LOGICAL_DEVICES = """

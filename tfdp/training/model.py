@@ -44,7 +44,7 @@ class DPModel(_MIXIN):
     expected batch size of the plan, and enters the update in the ledger.
     """
 
-    _plain_class: type | None = None  # what the model was before make_private
+    _plain_class: Any = None  # what the model was before make_private
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         if cls is DPModel or cls._plain_class is not None:
