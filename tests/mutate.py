@@ -69,6 +69,13 @@ MUTATIONS = (
         INVARIANTS,
     ),
     Mutation(
+        "cancelled_norms_trusted",
+        "tfdp/clipping/terms/rounding.py",
+        "+ _ERRORS * _epsilon(squares) * scale",
+        "+ 0.0 * scale",
+        "tests/clipping/test_cancellation.py",
+    ),
+    Mutation(
         "realised_divisor",
         "tfdp/training/update.py",
         "            self._expected_batch_size,\n            seeds,",
