@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfdp.privacy import PrivacyPlan, PrivacyReport, build_report
 from tfdp.privacy.noise import NoiseKey
+from tfdp.privacy.report import SEED_NOTE
 from tfdp.transfer.head import Head
 from tfdp.transfer.methods import METHODS, Method, Problem, Task
 from tfdp.transfer.passes import Passes
@@ -102,7 +103,7 @@ class LastLayer:
         passes = Passes(rows, preparation.normalise, self._strategy)
         view = preparation.view(passes, spending, self._public)
         weights = preparation.weights(passes, spending)
-        problem = Problem(task, passes, view, weights, preparation.row_norm, spending)
+        problem = Problem(task, passes, view, weights, preparation.typical_norm(view), spending)
         self._head = method.fit(problem)
         return self
 
@@ -144,14 +145,23 @@ class LastLayer:
         """The guarantee of everything that this object has published, with each release."""
         if self._spending is None or self._rows is None:
             raise RuntimeError("nothing has been published yet: call fit(features, labels) first.")
+        spending = self._spending
         report = build_report(
             self.plan,
-            self._spending.ledger,
+            spending.ledger,
             counts={"rows that are not finite": self._rows.bad_rows},
-            fixed_seed=self._seed is not None,
             unit="one feature row with its label",
         )
-        return PrivacyReport({**report.values, "releases": self._spending.table()})
+        notes = [spending.note] if self._seed is None else [SEED_NOTE, spending.note]
+        planned = sum(release.count for release in spending.releases.values())
+        return PrivacyReport(
+            {
+                **report.values,
+                "planned_steps": planned,
+                "notes": notes,
+                "releases": spending.table(),
+            }
+        )
 
     def to_keras(self, backbone: keras.Model | None = None) -> keras.Model:
         """The head as a Keras model of features, or behind the backbone that made them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from tfdp.transfer.view import View
 
 CENTRES = ("none", "private", "public")
 _COUNTS = "class counts"
+_LEAST_SPREAD = 0.2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +88,14 @@ class Preparation:
             )
             view = dataclasses.replace(view, centre=total / spending.plan.num_examples)
         return view
+
+    def typical_norm(self, view: View) -> float:
+        """The root mean square norm of seen rows, as far as `row_norm` and the centre tell.
+
+        Rows of norm r that vary about a mean c have the mean square distance r^2 - |c|^2 from it.
+        """
+        square = 0.0 if view.centre is None else float(view.centre @ view.centre)
+        return math.sqrt(max(self.row_norm**2 - square, _LEAST_SPREAD * self.row_norm**2))
 
     def weights(self, passes: Passes, spending: Spending) -> np.ndarray | None:
         """Class weights `[K]` that make noisy counts equal, at most 1; None if not balanced."""

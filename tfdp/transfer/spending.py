@@ -117,6 +117,16 @@ class Spending:
         seed = self._key.child("public").seeds(0, 1)[0]
         return tf.random.stateless_normal(shape, seed).numpy()
 
+    @property
+    def note(self) -> str:
+        """The releases in a line, for people."""
+        parts = [
+            f"{release.name} ({release.share:.1%}"
+            + (f", {release.count} times)" if release.count > 1 else ")")
+            for release in self.releases.values()
+        ]
+        return "the budget is shared by " + ", ".join(parts)
+
     def table(self) -> list[dict[str, Any]]:
         """Every release, with its share of the budget, its noise and how often it was made."""
         return [

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from PIL import Image
 
+from tfdp.data.pictures import open_picture
 from tfdp.transfer.datasets.base import ArrayPictures, DatasetError, PictureSet
 
 _SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp"}
@@ -53,7 +51,7 @@ class FolderPictures(PictureSet):
 
     def picture(self, index: int) -> np.ndarray:
         """One picture; see `PictureSet.picture`."""
-        return _decoded(self._files[index][0])
+        return open_picture(self._files[index][0])
 
 
 def npz_pictures(path: str | os.PathLike[str], split: str) -> ArrayPictures:
@@ -110,9 +108,4 @@ class TfdsPictures(PictureSet):
 
     def picture(self, index: int) -> np.ndarray:
         """One picture; see `PictureSet.picture`."""
-        return _decoded(io.BytesIO(self._source[index]["image"]))
-
-
-def _decoded(file: Any) -> np.ndarray:
-    with Image.open(file) as image:
-        return np.asarray(image.convert("RGB"))
+        return open_picture(self._source[index]["image"])

@@ -44,7 +44,8 @@ class Problem:
         passes: over the rows.
         view: how rows are seen, public or already paid for.
         weights: public class weights `[K]`, or None.
-        row_norm: bound on the norm of normalised rows where sums of them are published.
+        typical_norm: of seen rows, as far as published numbers tell; bounds that are as tight
+            hardly change anything, and need less noise.
         spending: makes the releases.
     """
 
@@ -52,7 +53,7 @@ class Problem:
     passes: Passes
     view: View
     weights: np.ndarray | None
-    row_norm: float
+    typical_norm: float
     spending: Spending
 
     @functools.cached_property
@@ -60,11 +61,12 @@ class Problem:
         """Bounded sums over the seen rows."""
         return RowSums(self.passes, self.view, self.weights)
 
-    def projected(self, projection: np.ndarray) -> Problem:
+    def projected(self, projection: np.ndarray, typical_norm: float) -> Problem:
         """The same with seen rows projected once more, by `[P, P']`."""
         outer = self.view.projection
         projection = projection if outer is None else outer @ projection
-        return dataclasses.replace(self, view=dataclasses.replace(self.view, projection=projection))
+        view = dataclasses.replace(self.view, projection=projection)
+        return dataclasses.replace(self, view=view, typical_norm=typical_norm)
 
     def moment(self, name: str, clip_norm: float) -> np.ndarray:
         """Publishes the second moment: symmetric, positive semi-definite, float64 `[P, P]`."""
@@ -124,3 +126,8 @@ def positive(matrix: np.ndarray) -> np.ndarray:
     """
     values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
     return (vectors * np.maximum(values, 0)) @ vectors.T
+
+
+def squared_norms(means: np.ndarray, deviation: np.ndarray | float) -> np.ndarray:
+    """Squared norms `[K]` of the columns of a noisy `[P, K]`, without what noise adds to them."""
+    return np.maximum(np.sum(means**2, axis=0) - len(means) * np.square(deviation), 0)

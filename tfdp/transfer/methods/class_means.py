@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 import numpy as np
 
 from tfdp.transfer.head import Head
-from tfdp.transfer.methods.base import Method, Problem, Task
-from tfdp.transfer.prepare import at_least
+from tfdp.transfer.methods.base import Method, Problem, Task, squared_norms
+from tfdp.transfer.prepare import Preparation, at_least
 from tfdp.transfer.spending import Release
 
 
@@ -20,11 +21,13 @@ class ClassMeans(Method):
     noise in a mean is known and is taken off the squared norm of the mean.
 
     Attributes:
-        clip_norm: C, bound on the norm of a seen row.
+        clip_norm: C, bound on the norm of a seen row; None takes their typical norm.
         share: of the budget that the class sums get; the counts get the rest.
     """
 
-    clip_norm: float = 1.0
+    preparation: ClassVar[Preparation] = Preparation(normalise="root", centre="private")
+
+    clip_norm: float | None = None
     share: float = 0.9
 
     def releases(self, task: Task) -> list[Release]:
@@ -37,11 +40,11 @@ class ClassMeans(Method):
     def fit(self, problem: Problem) -> Head:
         """Makes the two releases."""
         spending = problem.spending
-        sums = problem.class_sums("class sums", self.clip_norm)
+        clip = self.clip_norm or problem.typical_norm
+        sums = problem.class_sums("class sums", clip)
         (counts,) = spending.publish("class sizes", problem.sums.class_counts(), sensitivity=1.0)
         counts = at_least(counts, spending.noise_multiplier("class sizes"))
-        deviation = spending.noise_multiplier("class sums") * self.clip_norm
+        deviation = spending.noise_multiplier("class sums") * clip
         means = sums / counts  # [P, K]
-        noise = len(means) * (deviation / counts) ** 2
-        squares = np.maximum(np.sum(means**2, axis=0) - noise, 0)
+        squares = squared_norms(means, deviation / counts)
         return problem.head(means, np.zeros(means.shape[1]), -squares / 2)

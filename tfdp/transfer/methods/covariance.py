@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from tfdp.transfer.head import Head
 from tfdp.transfer.methods.base import Method, Problem, Task
 from tfdp.transfer.methods.least_squares import moment_ridge
 from tfdp.transfer.methods.steps import Steps, run_steps
+from tfdp.transfer.prepare import Preparation
 from tfdp.transfer.spending import Release
 
 
@@ -23,13 +25,16 @@ class FeatureCovariance(Method):
     Attributes:
         loop: the steps. The preconditioner gives a step its scale; a learning rate of 1 is a
             Newton step of the squared loss.
-        clip_norm: bound on the norm of a seen row in the second moment.
+        clip_norm: C, bound on the norm of a seen row in the second moment; None takes their
+            typical norm.
         share: of the budget that the second moment gets; the gradients share the rest.
         ridge: in units of G / n, None for the rule of `LeastSquares`.
     """
 
+    preparation: ClassVar[Preparation] = Preparation(normalise="root", centre="private")
+
     loop: Steps = Steps(steps=10, optimizer="sgd", learning_rate=1.0)
-    clip_norm: float = 1.0
+    clip_norm: float | None = None
     share: float = 0.3
     ridge: float | None = None
 
@@ -48,10 +53,11 @@ class FeatureCovariance(Method):
         return problem.head(kernel, bias, self.loop.fixed_bias)
 
     def _preconditioner(self, problem: Problem, curvature: float = 1.0) -> np.ndarray:
-        moment = problem.moment("second moment", self.clip_norm) / problem.task.num_examples
+        clip = self.clip_norm or problem.typical_norm
+        moment = problem.moment("second moment", clip) / problem.task.num_examples
         width, ridge = len(moment), self.ridge
         if ridge is None:
-            ridge = moment_ridge(problem, "second moment", width, self.clip_norm)
+            ridge = moment_ridge(problem, "second moment", width, clip)
         return np.linalg.inv(moment + ridge * np.eye(width)) / curvature
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import ClassVar
 
 import numpy as np
 
 from tfdp.transfer.head import Head
 from tfdp.transfer.methods.base import Method, Problem, Task, positive
+from tfdp.transfer.prepare import Preparation
 from tfdp.transfer.spending import Release
 
 
@@ -19,14 +21,16 @@ class LeastSquares(Method):
     Solves (G / n + ridge I) w_l = b_l / n for every class l.
 
     Attributes:
-        clip_norm: C, bound on the norm of a seen row.
+        clip_norm: C, bound on the norm of a seen row; None takes their typical norm.
         share: of the budget that the second moment gets; the class sums get the rest.
         ridge: added to the diagonal of G / n; None takes a rule of noise, n and D alone: the
             size of the noise in G / n (its spectral norm is about sqrt(2 D) standard deviations),
             and at least a thousandth of the mean eigenvalue C^2 / D.
     """
 
-    clip_norm: float = 1.0
+    preparation: ClassVar[Preparation] = Preparation(normalise="root", centre="private")
+
+    clip_norm: float | None = None
     share: float = 0.5
     ridge: float | None = None
 
@@ -39,12 +43,13 @@ class LeastSquares(Method):
 
     def fit(self, problem: Problem) -> Head:
         """Makes the two releases and solves."""
-        moment = problem.moment("second moment", self.clip_norm)
-        sums = problem.class_sums("class sums", self.clip_norm)
+        clip = self.clip_norm or problem.typical_norm
+        moment = problem.moment("second moment", clip)
+        sums = problem.class_sums("class sums", clip)
         n, width = problem.task.num_examples, len(moment)
         ridge = self.ridge
         if ridge is None:
-            ridge = moment_ridge(problem, "second moment", width, self.clip_norm)
+            ridge = moment_ridge(problem, "second moment", width, clip)
         kernel = np.linalg.solve(moment / n + ridge * np.eye(width), sums / n)
         return problem.head(kernel, np.zeros(kernel.shape[1]))
 
@@ -58,13 +63,15 @@ class ClassLeastSquares(Method):
     class's b_l, once each, so under adding or removing a row the classes cost nothing extra.
 
     Attributes:
-        clip_norm: C, bound on the norm of a seen row.
+        clip_norm: C, bound on the norm of a seen row; None takes their typical norm.
         alpha: weight of the common second moment.
         ridge: as for `LeastSquares`.
         shares: of G, of the A_l and of the b_l; they add up to 1.
     """
 
-    clip_norm: float = 1.0
+    preparation: ClassVar[Preparation] = Preparation(normalise="root", centre="private")
+
+    clip_norm: float | None = None
     alpha: float = 2.0
     ridge: float | None = None
     shares: tuple[float, float, float] = (0.4, 0.2, 0.4)
@@ -80,7 +87,8 @@ class ClassLeastSquares(Method):
 
     def fit(self, problem: Problem) -> Head:
         """Makes the three releases and solves for each class."""
-        clip, spending, n = self.clip_norm, problem.spending, problem.task.num_examples
+        spending, n = problem.spending, problem.task.num_examples
+        clip = self.clip_norm or problem.typical_norm
         common = self.alpha * problem.moment("second moment", clip)
         sums = problem.class_sums("class sums", clip)
         moments = list(problem.sums.class_second_moments(clip))

@@ -20,6 +20,8 @@ _OPTIMIZERS: dict[str, type[PrivateOptimizer]] = {
     "adam": optimizers.DPAdam,
     "lamb": optimizers.DPLAMB,
 }
+#: The most that all steps may be long together, for budgets with next to no noise.
+_LONGEST = 3e5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +34,9 @@ class Steps:
         loss: "softmax" or "sigmoid" (one-versus-rest).
         optimizer: "sgd", "momentum", "adam", "lamb", or a private optimizer of
             `tfdp.optimizers`, whose clip and noise are replaced by this loop's.
-        learning_rate: for optimizers by name.
+        learning_rate: for optimizers by name; None takes the rule of `ruled_rate`.
+        logit_noise: for that rule, the standard deviation that the noise of all steps together
+            gives a typical logit.
         momentum: for "momentum".
         init: standard deviation of random first weights; 0 starts from exact zeros.
         fixed_bias: a public constant added to every logit and never trained; P2 uses -10 with
@@ -44,7 +48,8 @@ class Steps:
     clip_norm: float = 1.0
     loss: str = "softmax"
     optimizer: str | PrivateOptimizer = "sgd"
-    learning_rate: float = 1.0
+    learning_rate: float | None = None
+    logit_noise: float = 1.0
     momentum: float = 0.9
     init: float = 0.0
     fixed_bias: float = 0.0
@@ -59,10 +64,11 @@ class Steps:
             )
         if not 0 <= self.average < 1:
             raise ValueError(f"average must lie in [0, 1), got {self.average}.")
-        if self.steps < 1 or self.clip_norm <= 0 or self.init < 0 or self.learning_rate <= 0:
+        positive = self.clip_norm, self.logit_noise, self.learning_rate or 1.0
+        if self.steps < 1 or min(positive) <= 0 or self.init < 0:
             raise ValueError(
-                "steps must be at least 1, clip_norm and learning_rate above 0 and init at least "
-                f"0, got {self}."
+                "steps must be at least 1, clip_norm, learning_rate and logit_noise above 0 and "
+                f"init at least 0, got {self}."
             )
 
 
@@ -91,7 +97,7 @@ def run_steps(
     kernel = keras.Variable(_first_kernel(problem, settings, start), name="kernel")
     bias = keras.Variable(np.zeros(sums.num_classes, np.float32), name="bias")
     trained = [kernel, bias] if problem.view.bias else [kernel]
-    optimizer = _optimizer(settings, spending.noise_multiplier(release))
+    optimizer = _optimizer(problem, settings, release)
     optimizer.build(trained)
     kept = math.ceil(settings.average * settings.steps) or 1
     total_kernel, total_bias = np.zeros(kernel.shape), np.zeros(bias.shape)
@@ -132,16 +138,36 @@ def _first_kernel(problem: Problem, settings: Steps, start: np.ndarray | None) -
     return problem.spending.public_normal(shape) * np.float32(settings.init)
 
 
-def _optimizer(settings: Steps, noise_multiplier: float) -> PrivateOptimizer:
+def _optimizer(problem: Problem, settings: Steps, release: str) -> PrivateOptimizer:
     """A fresh optimizer that states this loop's clip and noise."""
     numbers: dict[str, Any] = {
         "l2_norm_clip": settings.clip_norm,
-        "noise_multiplier": noise_multiplier,
+        "noise_multiplier": problem.spending.noise_multiplier(release),
     }
     given = settings.optimizer
+    if not isinstance(given, str):
+        config = {k: v for k, v in given.get_config().items() if k != "privacy"}
+        return type(given).from_config({**config, **numbers})
     if given == "momentum":
         numbers["momentum"] = settings.momentum
-    if isinstance(given, str):
-        return _OPTIMIZERS[given](learning_rate=settings.learning_rate, **numbers)
-    config = {k: v for k, v in given.get_config().items() if k != "privacy"}
-    return type(given).from_config({**config, **numbers})
+    rate = settings.learning_rate or ruled_rate(problem, settings, release)
+    return _OPTIMIZERS[given](learning_rate=rate, **numbers)
+
+
+def ruled_rate(problem: Problem, settings: Steps, release: str) -> float:
+    """A learning rate from public numbers: noise, N, T, C and the typical norm of a row.
+
+    A step of SGD moves a weight by rate * gradient, whose noise has the standard deviation
+    s C / N; T steps add sqrt(T) of that, and a row of norm r makes a logit's noise of it r times
+    as large. The rate is the one at which this comes to `logit_noise`. It is far larger than
+    gradient descent bears; but clipped steps are bounded, and a large-margin solution is reached
+    in few of them. Adam and LAMB make steps of length rate per weight whatever the gradient.
+    """
+    norm, count = problem.typical_norm, settings.steps
+    if settings.optimizer in ("adam", "lamb"):
+        return settings.logit_noise / (math.sqrt(count) * norm)
+    noise = problem.spending.noise_multiplier(release) * math.sqrt(count) * settings.clip_norm
+    rate = _LONGEST / count
+    if noise:
+        rate = min(rate, settings.logit_noise * problem.task.num_examples / (noise * norm))
+    return rate * (1 - settings.momentum) if settings.optimizer == "momentum" else rate

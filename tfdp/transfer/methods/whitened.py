@@ -14,9 +14,6 @@ from tfdp.transfer.methods.steps import Steps, run_steps
 from tfdp.transfer.prepare import Preparation
 from tfdp.transfer.spending import Release
 
-#: Share of the variance that centring may be trusted to remove when the clip is chosen.
-_LEAST_SPREAD = 0.2
-
 
 @dataclasses.dataclass(frozen=True)
 class Whitened(Method):
@@ -30,47 +27,37 @@ class Whitened(Method):
     - The whitened rows are scaled to a root mean square norm of 1, by the published G.
     - Clipping is far below the largest gradient, so that late steps, which only few examples
       still feel, are not drowned in noise that is scaled for many.
-    - The steps are so long that the noise of all of them together gives a logit a standard
-      deviation of `logit_noise`. This is far longer than gradient descent would bear: clipped
-      steps are bounded, and a large-margin solution is reached in few of them.
+    - The steps are as long as the noise allows; see `ruled_rate`.
 
     Attributes:
-        steps: T.
+        loop: the steps; its clip is for rows of a typical norm of 1.
         share: of the budget that the second moment gets; the gradients share the rest.
-        clip_norm: of one example's gradient, where rows have a typical norm of 1.
-        logit_noise: standard deviation that the noise of all steps gives a typical logit.
-        momentum: of the steps.
         ridge: in units of the noise in G / n (the radius of its spectrum).
-        longest: cap on the sum of all step lengths, for budgets with next to no noise.
     """
 
     preparation: ClassVar[Preparation] = Preparation(normalise="root", centre="private")
 
-    steps: int = 30
-    share: float = 0.15
-    clip_norm: float = 0.2
-    logit_noise: float = 1.0
-    momentum: float = 0.8
+    loop: Steps = Steps(steps=30, clip_norm=0.15, optimizer="momentum", momentum=0.8)
+    share: float = 0.2
     ridge: float = 1.0
-    longest: float = 3e5
 
     def releases(self, task: Task) -> list[Release]:
         """The second moment and the gradients."""
         return [
             Release("second moment", self.share),
-            Release("gradient", 1 - self.share, self.steps),
+            Release("gradient", 1 - self.share, self.loop.steps),
         ]
 
     def fit(self, problem: Problem) -> Head:
         """Publishes the second moment, then runs the steps."""
-        whitened = problem.projected(self._projection(problem))
-        kernel, bias = run_steps(whitened, self._loop(problem), "gradient")
-        return whitened.head(kernel, bias)
+        whitened = problem.projected(self._projection(problem), typical_norm=1.0)
+        kernel, bias = run_steps(whitened, self.loop, "gradient")
+        return whitened.head(kernel, bias, self.loop.fixed_bias)
 
     def _projection(self, problem: Problem) -> np.ndarray:
         """The whitening matrix `[P, P]`; a function of published numbers."""
         n, spending = problem.task.num_examples, problem.spending
-        clip = _typical_norm(problem)
+        clip = problem.typical_norm
         moment = problem.sums.second_moment(clip)
         (noisy,) = spending.publish("second moment", moment, sensitivity=clip**2)
         deviation = spending.noise_multiplier("second moment") * clip**2 / n
@@ -81,20 +68,6 @@ class Whitened(Method):
         scales = 1 / np.sqrt(values + self.ridge * radius + floor)
         typical = math.sqrt(float(np.sum(values * scales**2)))
         return vectors * (scales / typical)
-
-    def _loop(self, problem: Problem) -> Steps:
-        noise = problem.spending.noise_multiplier("gradient") / math.sqrt(self.steps)
-        length = self.longest
-        if noise:
-            n = problem.task.num_examples
-            length = min(length, self.logit_noise * n / (self.clip_norm * noise))
-        return Steps(
-            steps=self.steps,
-            clip_norm=self.clip_norm,
-            optimizer="momentum",
-            momentum=self.momentum,
-            learning_rate=length / self.steps * (1 - self.momentum),
-        )
 
 
 def denoised(values: np.ndarray, radius: float) -> np.ndarray:
@@ -112,11 +85,3 @@ def denoised(values: np.ndarray, radius: float) -> np.ndarray:
     true = np.where(clear, (values + np.sqrt(np.maximum(values**2 - radius**2, 0))) / 2, 0.0)
     rest = max(float(values.sum() - true.sum()), 0.0) / max(int((~clear).sum()), 1)
     return np.where(clear, true, rest)
-
-
-def _typical_norm(problem: Problem) -> float:
-    """The root mean square norm of rows of norm 1 once they are centred by a published mean."""
-    centre = problem.view.centre
-    if centre is None or problem.passes.normalise == "none":
-        return problem.row_norm
-    return problem.row_norm * math.sqrt(max(1 - float(centre @ centre), _LEAST_SPREAD))

@@ -92,8 +92,8 @@ class FeatureWriter:
 
     Args:
         path: the folder.
-        header: what the features are: backbone, preprocessing, dataset, dtype, dim. A folder
-            that holds other features is refused.
+        header: what the features are: backbone, preprocessing, dataset, dtype. A folder that
+            holds other features is refused.
 
     Raises:
         FeatureFileError: the folder holds features of another kind.
@@ -101,7 +101,7 @@ class FeatureWriter:
 
     def __init__(self, path: str | os.PathLike[str], header: Mapping[str, Any]) -> None:
         self.path = Path(path)
-        self._manifest: dict[str, Any] = {"format": _FORMAT, **header, "splits": {}}
+        self.manifest: dict[str, Any] = {"format": _FORMAT, **header, "splits": {}}
         if (self.path / MANIFEST).exists():
             found = read_manifest(self.path)
             differing = [k for k in header if found.get(k) != header[k]]
@@ -110,11 +110,11 @@ class FeatureWriter:
                     f"{self.path}: holds features of another kind; {', '.join(differing)} differ. "
                     "Choose another output folder, or delete this one."
                 )
-            self._manifest = found
+            self.manifest = found
 
     def begin(self, split: str, rows: int, shard_rows: int) -> int:
         """Opens a split and returns the number of rows that are already done."""
-        entry = self._manifest["splits"].setdefault(
+        entry = self.manifest["splits"].setdefault(
             split, {"rows": rows, "shard_rows": shard_rows, "unreadable": 0, "shards": []}
         )
         if (entry["rows"], entry["shard_rows"]) != (rows, shard_rows):
@@ -134,7 +134,7 @@ class FeatureWriter:
 
     def append(self, split: str, features: np.ndarray, labels: np.ndarray, unreadable: int) -> None:
         """Writes the next shard and books it."""
-        entry = self._manifest["splits"][split]
+        entry = self.manifest["splits"][split]
         number = len(entry["shards"])
         names = {kind: f"{split}/{kind}-{number:05d}.npy" for kind in ("features", "labels")}
         digests = {
@@ -150,7 +150,7 @@ class FeatureWriter:
     def _save(self) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         unfinished = self.path / f".{MANIFEST}.unfinished"
-        unfinished.write_text(json.dumps(self._manifest, indent=1) + "\n")
+        unfinished.write_text(json.dumps(self.manifest, indent=1) + "\n")
         os.replace(unfinished, self.path / MANIFEST)
 
 
