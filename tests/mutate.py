@@ -71,7 +71,7 @@ MUTATIONS = (
     Mutation(
         "cancelled_norms_trusted",
         "tfdp/clipping/terms/rounding.py",
-        "+ _ERRORS * _epsilon(squares) * scale",
+        "+ errors * _epsilon(squares) * scale",
         "+ 0.0 * scale",
         "tests/clipping/test_cancellation.py",
     ),

@@ -87,15 +87,17 @@ class ConvolutionTerm(Term):
         return cheapest_for_convolution(positions, places * p, q, self.groups, held)
 
     def squared_norm(self) -> tf.Tensor:
-        places = math.prod(self.window.size)
-        scale = places * row_squares(self.inputs) * row_squares(self.output_gradients)
         if self.way != "gram":
+            places = math.prod(self.window.size)
+            scale = places * row_squares(self.inputs) * row_squares(self.output_gradients)
             squares = tf.add_n([row_squares(block) for block in self._blocks()])
             return raised_product(squares, scale)
         gram_in = tf.add_n([tf.matmul(v, v, transpose_b=True) for v in self._views()])
         gradients = self._gradients()
         gram_out = tf.matmul(gradients, gradients, transpose_b=True)
-        return raised_gram(tf.reduce_sum(gram_in * gram_out, axis=[1, 2, 3]), scale)
+        scale = tf.reduce_sum(tf.linalg.trace(gram_in) * tf.linalg.trace(gram_out), axis=1)
+        length = math.prod(self.window.size) * self.inputs.shape[-1] + gradients.shape[-1]
+        return raised_gram(tf.reduce_sum(gram_in * gram_out, axis=[1, 2, 3]), scale, length)
 
     def weighted_sum(self, coefficients: tf.Tensor) -> tf.Tensor:
         if self.way == "explicit":

@@ -15,7 +15,8 @@ _PASS = 12
 
 def explicit_is_cheaper(positions: int, p: int, q: int) -> bool:
     """Whether to form the per-example gradients ``[p, q]`` rather than Gram matrices."""
-    return _PASS * p * q < positions * positions * (p + q)
+    # No larger than the positions themselves, the gradient is free, and the norm has no rounding.
+    return p * q <= positions or _PASS * p * q < positions * positions * (p + q)
 
 
 def cheapest_for_convolution(positions: int, p: int, q: int, groups: int, held: int) -> str:

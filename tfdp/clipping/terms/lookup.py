@@ -32,7 +32,8 @@ class LookupTerm(Term):
         lengths = tf.norm(self.output_gradients, axis=2, keepdims=True)
         scale = tf.where(same, tf.matmul(lengths, lengths, transpose_b=True), zero)
         squares = tf.reduce_sum(tf.where(same, gram, zero), axis=[1, 2])
-        return raised_gram(squares, tf.reduce_sum(scale, axis=[1, 2]))
+        width = self.output_gradients.shape[2]
+        return raised_gram(squares, tf.reduce_sum(scale, axis=[1, 2]), width)
 
     def weighted_sum(self, coefficients: tf.Tensor) -> tf.Tensor:
         scaled = scale_rows(coefficients, self.output_gradients)

@@ -118,5 +118,6 @@ def gram_product(inputs: tf.Tensor, output_gradients: tf.Tensor) -> tf.Tensor:
     """
     gram_in = tf.matmul(inputs, inputs, transpose_b=True)
     gram_out = tf.matmul(output_gradients, output_gradients, transpose_b=True)
-    scale = row_squares(inputs) * row_squares(output_gradients)
-    return raised_gram(tf.reduce_sum(gram_in * gram_out, axis=[1, 2]), scale)
+    scale = tf.linalg.trace(gram_in) * tf.linalg.trace(gram_out)  # |inputs|^2 |gradients|^2
+    length = inputs.shape[2] + output_gradients.shape[2]
+    return raised_gram(tf.reduce_sum(gram_in * gram_out, axis=[1, 2]), scale, length)

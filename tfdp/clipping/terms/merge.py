@@ -42,7 +42,7 @@ class SumTerm(Term):
         for a, b in itertools.combinations(self.parts, 2):
             total += 2 * _inner_product(a, b)
         scale = tf.square(tf.add_n([tf.sqrt(part) for part in squares]))
-        return raised_gram(total, scale)
+        return raised_gram(total, scale, len(self.parts))
 
     def weighted_sum(self, coefficients: tf.Tensor) -> tf.Tensor:
         return tf.add_n([part.weighted_sum(coefficients) for part in self.parts])

@@ -8,26 +8,30 @@ the sum, can hide: nothing next to an ordinary norm, and a bound for a cancellin
 
 from __future__ import annotations
 
+import math
+
 import tensorflow as tf
 
-# Rounding errors of a float32 product of matrices in units of the machine epsilon; a few at most,
-# since kernels add in blocks.
-_ERRORS = 4.0
+# Rounding errors of a sum of products in units of the machine epsilon: a few, and some more where
+# the inner products are long.
+_ERRORS, _BY_LENGTH = 2.0, 0.125
 
 
-def raised_gram(squares: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
+def raised_gram(squares: tf.Tensor, scale: tf.Tensor, length: int) -> tf.Tensor:
     """Raises squared norms that were computed as sums of products of inner products.
 
     Args:
       squares: ``[B]``; may be negative from rounding.
       scale: ``[B]``: the same sum if nothing cancelled, at most.
+      length: Numbers in the inner products.
     """
-    return tf.maximum(squares, tf.zeros([], squares.dtype)) + _ERRORS * _epsilon(squares) * scale
+    errors = _ERRORS + _BY_LENGTH * math.sqrt(length)
+    return tf.maximum(squares, tf.zeros([], squares.dtype)) + errors * _epsilon(squares) * scale
 
 
 def raised_product(squares: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
     """Raises squared norms of explicit gradients where the sum is formed in another way."""
-    return squares + (_ERRORS * _epsilon(squares)) ** 2 * scale
+    return squares + (4 * _ERRORS * _epsilon(squares)) ** 2 * scale
 
 
 def _epsilon(values: tf.Tensor) -> float:
