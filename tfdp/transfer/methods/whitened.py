@@ -14,6 +14,9 @@ from tfdp.transfer.methods.steps import Steps, run_steps
 from tfdp.transfer.prepare import Preparation
 from tfdp.transfer.spending import Release
 
+#: The least eigenvalue of G / n that is believed, in units of what the mean one is bound to be.
+_LEAST_VALUE = 0.01
+
 
 @dataclasses.dataclass(frozen=True)
 class Whitened(Method):
@@ -63,9 +66,9 @@ class Whitened(Method):
         deviation = spending.noise_multiplier("second moment") * clip**2 / n
         radius = deviation * math.sqrt(2 * len(noisy))
         values, vectors = np.linalg.eigh((noisy + noisy.T) / (2 * n))
-        values = denoised(values, radius)
-        floor = 1e-4 * float(values.mean())
-        scales = 1 / np.sqrt(values + self.ridge * radius + floor)
+        # Noise may swamp even the trace; no direction is taken for empty because of that.
+        values = np.maximum(denoised(values, radius), _LEAST_VALUE * clip**2 / len(noisy))
+        scales = 1 / np.sqrt(values + self.ridge * radius)
         typical = math.sqrt(float(np.sum(values * scales**2)))
         return vectors * (scales / typical)
 
