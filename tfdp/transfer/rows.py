@@ -104,10 +104,15 @@ class Rows:
                     features = np.where(bad[:, None], features.dtype.type(0), features)
                 yield Block(start, features, labels[begin : begin + size])
 
-    @property
-    def bytes(self) -> int:
-        """Size of all features in memory, at two bytes a number if they are float16."""
-        return sum(int(np.prod(part.shape)) * _as_float(part[:1]).itemsize for part in self._parts)
+    def subset(self, chosen: np.ndarray) -> Rows:
+        """The rows where `chosen` `[N]` is true, in order; features stay where they are."""
+        picks = [
+            np.flatnonzero(chosen[start : start + part.shape[0]])
+            for part, start in zip(self._parts, self._starts, strict=False)
+        ]
+        parts = [_Picked(part, pick) for part, pick in zip(self._parts, picks, strict=True)]
+        labels = [y[pick] for y, pick in zip(self._labels, picks, strict=True)]
+        return Rows(parts, labels, self.num_classes)
 
     def _measure(self) -> tuple[np.ndarray, np.ndarray]:
         """Euclidean norm of every row, float32 `[N]`, and which rows are not finite."""
@@ -122,6 +127,21 @@ class Rows:
         bad = ~(norms <= _LONGEST)
         norms[bad] = 0
         return norms, bad
+
+
+class _Picked:
+    """Some rows of a part, by ascending index; reads the range that they lie in."""
+
+    def __init__(self, part: Part, indices: np.ndarray) -> None:
+        self._part, self._indices = part, indices
+        self.shape = (len(indices), *part.shape[1:])
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        indices = self._indices[rows]
+        if not len(indices):
+            return np.asarray(self._part[0:0])
+        first = int(indices[0])
+        return np.asarray(self._part[first : int(indices[-1]) + 1])[indices - first]
 
 
 def as_rows(features: object, labels: object, num_classes: int) -> Rows:

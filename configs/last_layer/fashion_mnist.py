@@ -1,0 +1,20 @@
+"""Private classifiers of Fashion-MNIST from public features: every method at every budget.
+
+Make the features first; 112 pixels are plenty for pictures of 28:
+
+    python -m launch.extract_features --dataset=fashion_mnist --image_size=112 \\
+        --data_path=/usr/share/datasets/fashion-mnist --output=features/fashion_mnist
+"""
+
+import ml_collections
+
+from configs.last_layer import common
+
+
+def get_config(arg: str = "") -> ml_collections.ConfigDict:
+    """Returns the study; `:quick` has three methods and two seeds."""
+    config = common.study(arg)
+    config.title = "Fashion-MNIST, EfficientNet-Lite0 features"
+    config.features = "features/fashion_mnist"
+    config.num_examples = 60_000
+    return config

@@ -1,0 +1,166 @@
+"""What a study of last layers leaves behind: results as CSV and JSON, a table, a figure."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """One run.
+
+    Attributes:
+        method: the name in the config.
+        epsilon, delta: of the run.
+        sigma: noise multiplier that the whole budget amounts to as one release.
+        seed: of the noise.
+        accuracy: on the test rows, 0 to 1.
+        seconds: that fitting took.
+        settings: JSON of the settings that tuning chose, "{}" without tuning.
+        tuning_runs: private runs that tuning made for this method and epsilon.
+        tuning_charged: whether the budget paid for them.
+    """
+
+    method: str
+    epsilon: float
+    delta: float
+    sigma: float
+    seed: int
+    accuracy: float
+    seconds: float
+    settings: str = "{}"
+    tuning_runs: int = 0
+    tuning_charged: bool = False
+
+
+_FIELDS = [field.name for field in dataclasses.fields(Result)]
+
+
+class ResultsFile:
+    """results.csv: one line a run, written as soon as the run is done; read again to resume."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.results: list[Result] = []
+        if path.exists():
+            with open(path, newline="", encoding="utf-8") as file:
+                self.results = [_parsed(row) for row in csv.DictReader(file) if _whole(row)]
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerow(_FIELDS)
+            csv.writer(file).writerows(map(dataclasses.astuple, self.results))
+
+    def done(self, method: str, epsilon: float, seed: int) -> bool:
+        """Whether a run is there already."""
+        return any((r.method, r.epsilon, r.seed) == (method, epsilon, seed) for r in self.results)
+
+    def add(self, result: Result) -> None:
+        """Appends a run."""
+        self.results.append(result)
+        with open(self._path, "a", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerow(dataclasses.astuple(result))
+
+
+def _whole(row: dict[str, Any]) -> bool:
+    """Whether a line is complete; the last one may have been cut off."""
+    return None not in row and all(row.get(name) not in (None, "") for name in _FIELDS)
+
+
+def _parsed(row: dict[str, str]) -> Result:
+    numbers = {name: float(row[name]) for name in _FIELDS[1:7]}
+    numbers["seed"] = int(row["seed"])
+    return Result(
+        method=row["method"],
+        **numbers,  # type: ignore[arg-type]
+        settings=row["settings"],
+        tuning_runs=int(row["tuning_runs"]),
+        tuning_charged=row["tuning_charged"] == "True",
+    )
+
+
+def write_summaries(results: Sequence[Result], workdir: Path, title: str) -> str:
+    """Writes results.json, table.md and the figure; returns the table."""
+    (workdir / "results.json").write_text(
+        json.dumps([_plain(result) for result in results], indent=1) + "\n", encoding="utf-8"
+    )
+    text = table(results)
+    (workdir / "table.md").write_text(text + "\n", encoding="utf-8")
+    draw(results, workdir / "figures" / "accuracy.png", title)
+    return text
+
+
+def table(results: Sequence[Result]) -> str:
+    """Accuracy in percent, mean and deviation over seeds: a row a method, a column an epsilon."""
+    methods = list(dict.fromkeys(result.method for result in results))
+    epsilons = sorted({result.epsilon for result in results})
+    lines = [
+        "| method | " + " | ".join(_name(epsilon) for epsilon in epsilons) + " |",
+        "|---" * (len(epsilons) + 1) + "|",
+    ]
+    for method in methods:
+        cells = [_cell(_scores(results, method, epsilon)) for epsilon in epsilons]
+        lines.append(f"| {method} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def draw(results: Sequence[Result], path: Path, title: str) -> None:
+    """Accuracy against epsilon, a line a method, with the non-private ones dashed."""
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    axis = figure.add_subplot()
+    for number, method in enumerate(dict.fromkeys(result.method for result in results)):
+        found = {r.epsilon for r in results if r.method == method}
+        finite = sorted(epsilon for epsilon in found if math.isfinite(epsilon))
+        scores = [_scores(results, method, epsilon) for epsilon in finite]
+        colour = f"C{number % 10}"
+        mark = "os^Dv<>PX*"[number // 10 % 10]
+        if finite:
+            axis.errorbar(
+                finite,
+                [float(np.mean(s)) for s in scores],
+                [float(np.std(s, ddof=1)) if len(s) > 1 else 0.0 for s in scores],
+                color=colour,
+                marker=mark,
+                capsize=3,
+                label=method,
+            )
+        elif found:
+            mean = float(np.mean(_scores(results, method, math.inf)))
+            axis.axhline(mean, color="#333333", linestyle="--", label=f"{method}, no privacy")
+    axis.set_xscale("log")
+    axis.set(xlabel="epsilon", ylabel="accuracy on test (%)", title=title)
+    axis.grid(alpha=0.25, which="both")
+    axis.legend(fontsize="small")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    FigureCanvasAgg(figure).print_png(path, metadata={"Software": None})
+
+
+def _scores(results: Sequence[Result], method: str, epsilon: float) -> list[float]:
+    return [100 * r.accuracy for r in results if (r.method, r.epsilon) == (method, epsilon)]
+
+
+def _cell(scores: Sequence[float]) -> str:
+    if not scores:
+        return ""
+    if len(scores) == 1:
+        return f"{scores[0]:.2f}"
+    return f"{np.mean(scores):.2f} ± {np.std(scores, ddof=1):.2f}"
+
+
+def _name(epsilon: float) -> str:
+    return "no privacy" if math.isinf(epsilon) else f"ε = {epsilon:g}"
+
+
+def _plain(result: Result) -> dict[str, Any]:
+    values = dataclasses.asdict(result) | {"settings": json.loads(result.settings)}
+    if math.isinf(result.epsilon):
+        values["epsilon"] = "inf"
+    return values

@@ -1,0 +1,195 @@
+"""Runs of many methods, budgets and seeds on the same features, and the tuning before them."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfdp.privacy.noise import NoiseKey
+from tfdp.transfer.last_layer import LastLayer, whole_budget
+from tfdp.transfer.rows import Rows
+from tfdp.transfer.settings import make_method, make_preparation
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """A method with settings, and settings to choose among.
+
+    Attributes:
+        method: a name in `METHODS`.
+        settings: of the method, by (dotted) name.
+        preparation: settings that differ from the method's own preparation.
+        grid: by (dotted) name of a method's setting, the values to try.
+    """
+
+    method: str
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    preparation: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    grid: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
+
+    def choices(self) -> list[dict[str, Any]]:
+        """Every combination of the grid's values; one empty choice without a grid."""
+        names = list(self.grid)
+        return [
+            dict(zip(names, values, strict=True))
+            for values in itertools.product(*self.grid.values())
+        ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget:
+    """What every run of a study may spend.
+
+    Attributes:
+        num_examples: N, public.
+        num_classes: K, public.
+        epsilon: of one run, or infinity.
+        delta: of one run.
+        adjacency: as for `LastLayer`.
+    """
+
+    num_examples: int
+    num_classes: int
+    epsilon: float
+    delta: float
+    adjacency: str = "add_or_remove_one"
+
+    def noise_multiplier(self, runs: int = 1) -> float:
+        """The noise of each of `runs` runs on the same rows that together cost the budget."""
+        plan = whole_budget(self.num_examples, self.epsilon, self.delta, None, self.adjacency)
+        return plan.noise_multiplier * math.sqrt(runs)
+
+
+@dataclasses.dataclass(frozen=True)
+class Chosen:
+    """What tuning came to.
+
+    Attributes:
+        settings: the best choice of the grid.
+        runs: how many private runs were made to find it.
+        charged: whether the budget of a final run pays for them.
+    """
+
+    settings: dict[str, Any]
+    runs: int = 0
+    charged: bool = False
+
+    @property
+    def share_of_runs(self) -> int:
+        """The runs that share the budget: the final one, and charged ones."""
+        return 1 + (self.runs if self.charged else 0)
+
+
+def fit(
+    candidate: Candidate,
+    choice: Mapping[str, Any],
+    rows: Rows,
+    budget: Budget,
+    *,
+    runs: int = 1,
+    seed: int | None = None,
+    strategy: tf.distribute.Strategy | None = None,
+) -> tuple[LastLayer, float]:
+    """Fits one head.
+
+    Args:
+        candidate: the method.
+        choice: of its grid.
+        rows: to train on; how many the budget says, near enough.
+        budget: of everything.
+        runs: among how many runs on the same rows the budget is shared.
+        seed: of the noise, for studies; None for a head that is published.
+        strategy: where to compute.
+
+    Returns:
+        The fitted head and the seconds that fitting took.
+    """
+    method = make_method(candidate.method, {**candidate.settings, **choice})
+    head = LastLayer(
+        budget.num_classes,
+        num_examples=budget.num_examples,
+        delta=budget.delta,
+        noise_multiplier=budget.noise_multiplier(runs),
+        adjacency=budget.adjacency,
+        method=method,
+        preparation=make_preparation(method, candidate.preparation),
+        seed=seed,
+        strategy=strategy,
+    )
+    begun = time.perf_counter()
+    head.fit(rows)
+    return head, time.perf_counter() - begun
+
+
+def tune(
+    candidate: Candidate,
+    rows: Rows,
+    budget: Budget,
+    *,
+    held_out: float = 0.1,
+    charge: bool = False,
+    seed: int | None = None,
+) -> tuple[Chosen, Rows, Budget]:
+    """Chooses from the grid by accuracy on rows that the trial runs do not train on.
+
+    Without `charge` the choice is free of charge, which is customary and not private; the final
+    run then has all rows and the whole budget. With it, trial runs and final run share the rows
+    that are not held out, and the budget; and the numbers of right answers on the held-out rows
+    are published with noise of that budget's size. No row is in both parts, so under adding or
+    removing one row the two costs do not add up.
+
+    Args:
+        candidate: the method and its grid.
+        rows: all rows to train on.
+        budget: of everything that is charged.
+        held_out: share of the rows to judge by.
+        charge: whether tuning is paid for.
+        seed: of the noise.
+
+    Returns:
+        The choice; the rows for the final run; and the budget with their public number.
+    """
+    choices = candidate.choices()
+    if len(choices) == 1:
+        return Chosen(choices[0]), rows, budget
+    train, judges = split_rows(rows, held_out)
+    own = dataclasses.replace(
+        budget, num_examples=int((~held_out_rows(budget.num_examples, held_out)).sum())
+    )
+    runs = len(choices) + 1 if charge else 1
+    right = np.empty(len(choices))
+    for number, choice in enumerate(choices):
+        head, _ = fit(candidate, choice, train, own, runs=runs, seed=seed)
+        right[number] = head.evaluate(judges)["accuracy"] * len(judges)
+    if charge:
+        key = NoiseKey.from_entropy() if seed is None else NoiseKey.from_seed(seed)
+        draw = key.child("tuning").seeds(0, 1)[0]
+        noise = tf.random.stateless_normal(right.shape, draw, dtype=tf.float64).numpy()
+        # One row more or less changes each of these counts by at most 1.
+        right += noise * budget.noise_multiplier(len(choices))
+    chosen = Chosen(choices[int(np.argmax(right))], len(choices), charge)
+    return (chosen, train, own) if charge else (chosen, rows, budget)
+
+
+def held_out_rows(count: int, share: float) -> np.ndarray:
+    """Which of `count` rows are held out, bool `[count]`.
+
+    It depends on positions alone: the same rows are held out in every run, how many is public,
+    and no row moves because another one came or went behind it.
+    """
+    if not 0 < share < 1:
+        raise ValueError(f"the held-out share must lie strictly between 0 and 1, got {share}.")
+    return np.random.default_rng(0).random(count) < share
+
+
+def split_rows(rows: Rows, share: float) -> tuple[Rows, Rows]:
+    """Rows to train on and held-out rows, with no row in both."""
+    held_out = held_out_rows(len(rows), share)
+    return rows.subset(~held_out), rows.subset(held_out)
