@@ -43,9 +43,7 @@ def changed(thing: _Settings, settings: Mapping[str, Any], what: str) -> _Settin
     for key, value in settings.items():
         name, _, rest = key.partition(".")
         if name not in known:
-            raise ValueError(
-                f"{what} has no setting {name!r}; it has {', '.join(known) or 'none'}."
-            )
+            raise ValueError(f"{what} has no setting {name!r}; it has {_listed(known)}.")
         if rest:
             nested.setdefault(name, {})[rest] = value
         elif isinstance(value, Mapping):
@@ -55,3 +53,7 @@ def changed(thing: _Settings, settings: Mapping[str, Any], what: str) -> _Settin
     for name, inner in nested.items():
         own[name] = changed(getattr(thing, name), inner, f"{what}, {name}")
     return dataclasses.replace(thing, **own)  # type: ignore[type-var]
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names) or "none"

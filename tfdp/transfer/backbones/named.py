@@ -177,7 +177,7 @@ def _stored(name: str, weights: _Path | None, image_size: int | None) -> Backbon
 def _served(bundle: Any, name: str) -> Callable[..., Any]:
     """The picture function of a SavedModel: its `serve`, or its default signature."""
     if hasattr(bundle, "serve"):
-        return bundle.serve
+        return lambda pictures: bundle.serve(pictures)  # holds on to the bundle's variables
     signature = bundle.signatures.get("serving_default")
     if signature is None:
         raise BackboneError(f"{name}: this SavedModel serves nothing.")

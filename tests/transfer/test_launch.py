@@ -1,0 +1,119 @@
+"""The two programs, from pictures to a table, with what goes wrong said in one line."""
+
+import csv
+import json
+
+import keras
+import ml_collections
+import numpy as np
+import pytest
+
+from launch.finetune_last_layer import study_cells
+
+CONFIG = """
+import ml_collections
+
+def get_config():
+    return ml_collections.ConfigDict({
+        "title": "toys", "features": "", "num_examples": 300,
+        "train_split": "train", "test_split": "test",
+        "delta": 1e-4, "adjacency": "add_or_remove_one",
+        "epsilons": (1.0, 8.0), "seeds": 2,
+        "tuning": {"held_out": 0.1, "charge": False, "seed": 1},
+        "methods": {
+            "one_step": {},
+            "tuned": {
+                "method": "least_squares", "grid": {"ridge": [1e-3, 1e-1]}, "epsilons": (8.0,)
+            },
+            "logistic": {"epsilons": (float("inf"),)},
+        },
+    })
+"""
+
+
+@pytest.fixture(scope="module")
+def toys(tmp_path_factory):
+    """Pictures of three colours, and a backbone that pools them."""
+    folder = tmp_path_factory.mktemp("toys")
+    generator = np.random.default_rng(0)
+    arrays = {}
+    for split, count in (("train", 300), ("test", 90)):
+        labels = generator.integers(0, 3, count)
+        noise = generator.integers(0, 60, (count, 4, 4, 3))
+        arrays[f"x_{split}"] = (noise + 150 * np.eye(3)[labels][:, None, None]).astype(np.uint8)
+        arrays[f"y_{split}"] = labels
+    np.savez(folder / "toys.npz", **arrays)
+    model = keras.Sequential([keras.Input((4, 4, 3)), keras.layers.GlobalAveragePooling2D()])
+    model.save(folder / "pool.keras")
+    (folder / "config.py").write_text(CONFIG)
+    return folder
+
+
+def test_from_pictures_to_a_table(toys, run_in_subprocess):
+    said = run_in_subprocess(
+        "launch.extract_features",
+        f"--backbone={toys}/pool.keras",
+        "--dataset=npz",
+        f"--data_path={toys}/toys.npz",
+        f"--output={toys}/features",
+        "--dtype=float32",
+    )
+    assert "train: 300 rows" in said and "test: 90 rows" in said
+    arguments = (
+        "launch.finetune_last_layer",
+        f"--config={toys}/config.py",
+        f"--config.features={toys}/features",
+        f"--workdir={toys}/run",
+    )
+    said = run_in_subprocess(*arguments)
+    assert "| method | ε = 1 | ε = 8 | no privacy |" in said
+    with open(toys / "run" / "results.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2 * 2 + 2 + 1
+    assert {row["sigma"] for row in rows if row["epsilon"] == "inf"} == {"0.0"}
+    tuned = [row for row in rows if row["method"] == "tuned"]
+    assert tuned[0]["tuning_runs"] == "2" and json.loads(tuned[0]["settings"])["ridge"]
+    results = json.loads((toys / "run" / "results.json").read_text())
+    assert len(results) == len(rows) and {r["epsilon"] for r in results} == {1.0, 8.0, "inf"}
+    assert {"method", "epsilon", "delta", "sigma", "seed", "accuracy", "seconds"} <= set(results[0])
+    assert all(result["accuracy"] > 0.8 for result in results if result["epsilon"] != 1.0)
+    assert (toys / "run" / "figures" / "accuracy.png").stat().st_size > 5000
+
+    # A run that was cut off in mid-line goes on, and repeats nothing that it has.
+    text = (toys / "run" / "results.csv").read_text()
+    (toys / "run" / "results.csv").write_text("\n".join(text.splitlines()[:-2]) + "\ntuned,8.")
+    run_in_subprocess(*arguments)
+    again = (toys / "run" / "results.csv").read_text()
+    assert again.splitlines()[:-2] == text.splitlines()[:-2]
+    assert len(again.splitlines()) == len(text.splitlines())
+
+
+def test_a_mistake_ends_in_one_line(toys, run_in_subprocess):
+    code = """
+    import subprocess, sys
+    done = subprocess.run([sys.executable, "-m", *sys.argv[1:]], capture_output=True, text=True)
+    print(done.returncode, [l for l in done.stderr.splitlines() if l.startswith("error")])
+    """
+    said = run_in_subprocess(
+        code,
+        "launch.finetune_last_layer",
+        f"--config={toys}/config.py",
+        f"--workdir={toys}/x",
+        "--config.features=/nowhere",
+    )
+    assert said.startswith("1 ['error: /nowhere: not a feature folder"), said
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"metod": "auto"}, "methods.a has no key metod"),
+        ({"method": "nosuch"}, "method must be one of auto"),
+        ({"method": "auto", "settings": {"steps": 3}}, "has no setting 'steps'"),
+        ({"method": "full_batch", "grid": {"loop.stps": [3]}}, "has no setting 'stps'"),
+    ],
+)
+def test_a_misspelt_config_is_noticed_before_anything_runs(entry, message):
+    config = ml_collections.ConfigDict({"epsilons": (1.0,), "methods": {"a": entry}})
+    with pytest.raises(ValueError, match=message):
+        list(study_cells(config))

@@ -1,0 +1,109 @@
+"""Studies: tuning that never sees its judges, and results that resume."""
+
+import math
+
+import numpy as np
+import pytest
+
+from tests.transfer.tables import clusters
+from tfdp.transfer import Steps, as_rows
+from tfdp.transfer.settings import make_method, make_preparation
+from tfdp.transfer.study import Budget, Candidate, Chosen, fit, held_out_rows, split_rows, tune
+
+CLASSES, DIM, ROWS = 3, 6, 600
+X, Y = clusters(ROWS, DIM, CLASSES, seed=1)
+#: The first column numbers the rows.
+NUMBERED = np.concatenate([np.arange(ROWS, dtype=np.float32)[:, None], X], axis=1)
+BUDGET = Budget(ROWS, CLASSES, 2.0, 1e-5)
+
+
+def _numbers(rows):
+    return np.concatenate([block.features[:, 0] for block in rows.blocks(7)])
+
+
+def test_held_out_rows_are_not_trained_on():
+    """The published code trains on its tuning hold-out."""
+    train, judges = split_rows(as_rows(NUMBERED, Y, CLASSES), 0.2)
+    assert not set(_numbers(train)) & set(_numbers(judges))
+    assert sorted([*_numbers(train), *_numbers(judges)]) == list(range(ROWS))
+    assert len(judges) == pytest.approx(0.2 * ROWS, rel=0.2)
+    np.testing.assert_array_equal(train.labels, Y[_numbers(train).astype(int)])
+
+
+def test_who_is_held_out_depends_on_positions_alone():
+    np.testing.assert_array_equal(held_out_rows(100, 0.3), held_out_rows(500, 0.3)[:100])
+    with pytest.raises(ValueError, match="strictly between 0 and 1"):
+        held_out_rows(10, 0.0)
+
+
+def test_tuning_trains_on_the_one_part_and_judges_by_the_other(monkeypatch):
+    seen = {"trained": [], "judged": []}
+
+    class Head:
+        def evaluate(self, rows):
+            seen["judged"].append(set(_numbers(rows)))
+            return {"accuracy": 0.5}
+
+    def fake_fit(candidate, choice, rows, budget, **kwargs):
+        seen["trained"].append(set(_numbers(rows)))
+        assert budget.num_examples == len(rows)
+        return Head(), 0.0
+
+    monkeypatch.setattr("tfdp.transfer.study.fit", fake_fit)
+    candidate = Candidate("full_batch", grid={"loop.steps": [1, 2, 3]})
+    rows = as_rows(NUMBERED, Y, CLASSES)
+    for charge in (False, True):
+        tune(candidate, rows, BUDGET, charge=charge)
+    assert len(seen["trained"]) == 6
+    for trained, judged in zip(seen["trained"], seen["judged"], strict=True):
+        assert trained and judged and not trained & judged
+
+
+def test_tuning_finds_the_setting_that_works():
+    candidate = Candidate("full_batch", grid={"loop.learning_rate": [1e-9, None, 1e9]})
+    chosen, rows, budget = tune(candidate, as_rows(X, Y, CLASSES), BUDGET, seed=1)
+    assert chosen == Chosen({"loop.learning_rate": None}, runs=3, charged=False)
+    assert len(rows) == ROWS and budget == BUDGET and chosen.share_of_runs == 1
+
+
+def test_charged_tuning_shares_the_budget_among_all_runs():
+    candidate = Candidate("one_step", grid={"learning_rate": [0.1, 1.0]})
+    chosen, rows, budget = tune(candidate, as_rows(X, Y, CLASSES), BUDGET, charge=True, seed=1)
+    assert chosen.charged and chosen.share_of_runs == 3
+    assert len(rows) < ROWS and budget.num_examples == len(rows)
+    head, seconds = fit(candidate, chosen.settings, rows, budget, runs=3, seed=2)
+    assert head.plan.noise_multiplier == pytest.approx(BUDGET.noise_multiplier() * math.sqrt(3))
+    assert seconds > 0
+    segments = head._spending.ledger.segments() * 3  # the two trial runs and the final one
+    from tfdp.privacy import epsilon
+
+    assert epsilon(segments, 1e-5).epsilon == pytest.approx(2.0, rel=1e-3)
+
+
+def test_without_a_grid_nothing_is_tuned():
+    chosen, rows, _ = tune(Candidate("auto"), as_rows(X, Y, CLASSES), BUDGET)
+    assert chosen == Chosen({}) and len(rows) == ROWS
+
+
+def test_settings_reach_their_method():
+    method = make_method("full_batch", {"loop.steps": 7, "loop": {"loss": "sigmoid"}})
+    assert method.loop == Steps(
+        steps=7, loss="sigmoid", clip_norm=0.15, optimizer="momentum", momentum=0.8
+    )
+    assert make_method("class_least_squares", {"shares": [0.2, 0.3, 0.5]}).shares == (0.2, 0.3, 0.5)
+    assert make_preparation(method, {}) is None
+    assert make_preparation(method, {"centre": "none"}).normalise == "root"
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("nosuch", {}, "method must be one of"),
+        ("full_batch", {"lop.steps": 1}, "has no setting 'lop'; it has loop"),
+        ("full_batch", {"loop.step": 1}, "loop has no setting 'step'; it has steps"),
+        ("full_batch", {"loop.steps": 0}, "steps must be at least 1"),
+    ],
+)
+def test_misspelt_settings_are_named(name, settings, message):
+    with pytest.raises(ValueError, match=message):
+        make_method(name, settings)
