@@ -23,7 +23,7 @@ from launch._last_layer_results import Result, ResultsFile, write_summaries
 from launch._workdir import Workdir
 from tfdp.training import STRATEGIES, choose_strategy
 from tfdp.transfer.rows import Rows
-from tfdp.transfer.settings import make_method
+from tfdp.transfer.settings import dotted, make_method
 from tfdp.transfer.store import FeatureFolder
 from tfdp.transfer.study import Budget, Candidate, fit, tune
 
@@ -74,6 +74,8 @@ def make_candidate(name: str, entry: ml_collections.ConfigDict) -> Candidate:
             f"methods.{name} has no key {', '.join(sorted(unknown))}; it may have "
             f"{', '.join(sorted(known | {'epsilons'}))}."
         )
+    # Configs nest what dotted names say elsewhere: ConfigDict allows no dots in keys.
+    values["grid"] = dotted(values.get("grid", {}))
     candidate = Candidate(**{"method": name, **values})
     for choice in candidate.choices():
         make_method(candidate.method, {**candidate.settings, **choice})

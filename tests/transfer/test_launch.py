@@ -110,7 +110,7 @@ def test_a_mistake_ends_in_one_line(toys, run_in_subprocess):
         ({"metod": "auto"}, "methods.a has no key metod"),
         ({"method": "nosuch"}, "method must be one of auto"),
         ({"method": "auto", "settings": {"steps": 3}}, "has no setting 'steps'"),
-        ({"method": "full_batch", "grid": {"loop.stps": [3]}}, "has no setting 'stps'"),
+        ({"method": "full_batch", "grid": {"loop": {"stps": [3]}}}, "has no setting 'stps'"),
     ],
 )
 def test_a_misspelt_config_is_noticed_before_anything_runs(entry, message):

@@ -55,5 +55,16 @@ def changed(thing: _Settings, settings: Mapping[str, Any], what: str) -> _Settin
     return dataclasses.replace(thing, **own)  # type: ignore[type-var]
 
 
+def dotted(nested: Mapping[str, Any]) -> dict[str, Any]:
+    """{"loop": {"steps": 3}} -> {"loop.steps": 3}, for mappings within mappings of any depth."""
+    flat: dict[str, Any] = {}
+    for name, value in nested.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{name}.{inner}": v for inner, v in dotted(value).items()}
+        else:
+            flat[name] = value
+    return flat
+
+
 def _listed(names: list[str]) -> str:
     return ", ".join(names) or "none"
