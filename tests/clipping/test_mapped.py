@@ -49,6 +49,17 @@ class PatchEncoder(layers.Layer):
         return self.project(x) + self.positions(ops.arange(self.length))
 
 
+class Powers(layers.Layer):
+    """Its second output is computed from the first, which it returns twice."""
+
+    def build(self, shape):
+        self.scale = self.add_weight(shape=(shape[-1],), initializer="normal")
+
+    def call(self, x):
+        first = ops.tanh(x * self.scale)
+        return [first, first * self.scale, first]
+
+
 class Scaled(layers.Dense):
     """A subclass that overrides call is not covered by the rule of its base."""
 
@@ -90,6 +101,10 @@ CASES = {
     "gru that resets before": sequential(lambda: layers.GRU(2, reset_after=False), shape=(3, 4)),
     "stacked cells": sequential(
         lambda: layers.RNN([layers.LSTMCell(2), layers.GRUCell(3)]), shape=(3, 4)
+    ),
+    "unrolled": sequential(lambda: layers.GRU(2, reset_after=False, unroll=True), shape=(3, 4)),
+    "outputs made of one another": sequential(
+        Powers, lambda: layers.Concatenate(), lambda: layers.Dense(2), shape=(3, 4)
     ),
     "time distributed": sequential(
         lambda: layers.TimeDistributed(layers.Dense(5)), shape=(3, 2, 4)

@@ -32,6 +32,7 @@ def mapped_call(weights: list, state: list, compiled: bool) -> Callable[..., Any
     def run(recorder, frame, mapping, call, args, kwargs):
         again = _CallAgain(recorder, mapping, call, args, kwargs, weights, state, compiled)
         outputs = again.outputs() if mapping.random else call(*args, **kwargs)
+        outputs = keras.tree.map_structure(_apart, outputs)
         taps = [leaf for leaf in keras.tree.flatten(outputs) if _has_gradient(leaf)]
         recorder.tap_all(taps, again.terms)
         return outputs
@@ -147,6 +148,20 @@ class _CallAgain:
             return own
 
         return keras.tree.map_structure(take, self._arguments)
+
+
+def _apart(leaf: Any) -> Any:
+    """Returns an output as a tensor of its own, so that its gradient is the one from outside.
+
+    One output may be computed from another, or be the same tensor: a recurrent cell returns its
+    outputs as its state. Gradients of the call's own tensors would count what is shared twice.
+    """
+    if not _has_gradient(leaf):
+        return leaf
+    own, mask = tf.identity(leaf), keras.src.backend.get_keras_mask(leaf)
+    if mask is not None:
+        keras.src.backend.set_keras_mask(own, mask)
+    return own
 
 
 def _has_gradient(leaf: Any) -> bool:
