@@ -1,6 +1,6 @@
 """The report as a page: whole, self-contained, escaped, and true to its figures.
 
-How it looks on a phone and on a desk is not judged here: that takes a browser, and eyes.
+How it looks on a phone and on a desk is judged in test_html_in_browser.
 """
 
 import html.parser
@@ -176,7 +176,7 @@ def test_hostile_units_counts_and_versions_stay_text(report, tmp_path):
 def test_the_curve_ends_at_the_reports_epsilon(report, page):
     other, own = page.values("polyline", "points")
     points = [tuple(map(float, pair.split(","))) for pair in own.split()]
-    assert len(points) == 21
+    assert len(points) == 22  # zero, the first update, and twentieths
     assert points == sorted(points, key=lambda point: (point[0], -point[1]))
     label = f"{report['epsilon']:.4g} after 390 by PLD (dp-accounting)"
     assert page.values("svg", "aria-label") == [f"Epsilon against updates: {label}"]

@@ -11,7 +11,7 @@ from tfdp.privacy.html.numbers import count, figure, ticks
 
 # In units of the drawing, which is as wide as the screen of a phone: letters stay readable there.
 _WIDTH, _HEIGHT = 380, 250
-_LEFT, _RIGHT, _TOP, _BOTTOM = 40, 366, 26, 208
+_LEFT, _RIGHT, _TOP, _BOTTOM = 40, 366, 26, 206
 
 
 def chart(curves: Sequence[Curve], target: float | None) -> str:
@@ -33,8 +33,8 @@ def chart(curves: Sequence[Curve], target: float | None) -> str:
     parts = [
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(label)}">',
         *_axes(scale),
-        *(_target(scale, target) if target is not None else ()),
         *(_line(scale, curve, "own" if curve is own else "other") for curve in reversed(curves)),
+        *(_target(scale, target) if target is not None else ()),
         _end(scale, own),
         "</svg>",
     ]
@@ -62,11 +62,11 @@ def _axes(scale: _Scale) -> Iterator[str]:
     for value in ticks(scale.updates, 4):
         if value == int(value):
             x = scale.x(value)
-            yield f'<text x="{x:.1f}" y="{_BOTTOM + 18}" text-anchor="middle">{count(value)}</text>'
+            yield f'<text x="{x:.1f}" y="{_BOTTOM + 17}" text-anchor="middle">{count(value)}</text>'
     yield f'<path class="axis" d="M{_LEFT} {_BOTTOM}H{_RIGHT}"/>'
     yield f'<text class="name" x="{_LEFT - 7}" y="14" text-anchor="end">ε</text>'
     yield (
-        f'<text class="name" x="{(_LEFT + _RIGHT) / 2}" y="{_HEIGHT - 6}" '
+        f'<text class="name" x="{(_LEFT + _RIGHT) / 2}" y="{_HEIGHT - 5}" '
         'text-anchor="middle">updates</text>'
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -41,7 +42,8 @@ def curves(values: Mapping[str, Any]) -> list[Curve]:
     total = sum(entry["updates"] for entry in entries)
     if not total:
         return []
-    updates = sorted({max(1, round(total * n / _POINTS)) for n in range(1, _POINTS + 1)})
+    # The first update by itself: the curve leaves zero at once, not along a slope.
+    updates = sorted({1, *(math.ceil(total * n / _POINTS) for n in range(1, _POINTS + 1))})
     names = {Guarantee(0, 0.5, name).accountant_title: name for name in ACCOUNTANTS[1:]}
     own = names.get(values["accountant"], "auto")
     found = [_curve(values["accountant"], own, entries, updates, values["delta"])]

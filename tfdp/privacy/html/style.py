@@ -41,7 +41,8 @@ th { font-weight: 400; color: var(--soft); }
   overflow: hidden; } .bar i { display: block; height: 100%; background: var(--own); }
 figure { margin: 0; } svg { display: block; width: 100%; max-width: 34rem; margin: 0 auto;
   overflow: visible; }
-svg text { font-size: 12px; fill: var(--soft); } svg .name { fill: var(--ink); }
+svg text { font-size: 12px; fill: var(--soft); } svg .name { fill: var(--ink);
+  paint-order: stroke; stroke: var(--card); stroke-width: 4px; stroke-linejoin: round; }
 svg path { fill: none; stroke: var(--line); } svg .axis { stroke: var(--soft); }
 svg .target { stroke: var(--soft); stroke-dasharray: 5 4; }
 svg polyline { fill: none; stroke-width: 2.5; stroke-linejoin: round; }
@@ -54,7 +55,7 @@ figcaption span { margin-right: 1.1em; white-space: nowrap; }
 details { margin-top: .8rem; } summary { cursor: pointer; color: var(--soft); }
 pre { white-space: pre-wrap; font: .8rem/1.5 ui-monospace, "Liberation Mono", monospace; }
 code { font: .88em ui-monospace, "Liberation Mono", monospace; }
-footer { padding: .5rem .25rem; color: var(--soft); font-size: .85rem; }
+footer { padding: .5rem .25rem; color: var(--soft); font-size: .9rem; }
 @media (max-width: 40rem) {
   .ledger thead { display: none; } .ledger, .ledger tbody, .ledger tr { display: block; }
   .ledger tr { padding: .55rem 0; border-bottom: 1px solid var(--line); }
@@ -67,7 +68,8 @@ footer { padding: .5rem .25rem; color: var(--soft); font-size: .85rem; }
   .facts th { padding: .5rem 0 0; border: 0; font-size: .9rem; }
   .facts td { padding: 0 0 .5rem; }
   .facts tr:not(:last-child) td { border-bottom: 1px solid var(--line); }
-  svg text { font-size: 14px; } }
+  svg text { font-size: 15.5px; } }
+@media (max-width: 23rem) { main { padding: 2rem .5rem 3rem; } svg text { font-size: 17.5px; } }
 @media print { body { background: none; } main { max-width: none; padding: 0; }
   section, .notes { break-inside: avoid; } }
 """
