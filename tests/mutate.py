@@ -78,8 +78,8 @@ MUTATIONS = (
     Mutation(
         "realised_divisor",
         "tfdp/training/update.py",
-        "            self._expected_batch_size,\n            seeds,",
-        "            tf.maximum(totals.examples, 1.0),\n            seeds,",
+        "            self._expected_batch_size,\n            noise,",
+        "            tf.maximum(totals.examples, 1.0),\n            noise,",
         f"{INVARIANTS}::test_a12_the_divisor_is_the_expected_batch_whatever_was_drawn",
     ),
     Mutation(

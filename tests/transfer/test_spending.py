@@ -132,3 +132,9 @@ def test_replace_one_needs_twice_the_noise():
         for adjacency in ("add_or_remove_one", "replace_one")
     )
     assert two == pytest.approx(2 * one, rel=2e-4)
+
+
+def test_noise_on_a_grid_is_refused_before_anything_is_published():
+    plan = PrivacyPlan(1000, 1000, 1, 1.0, delta=1e-5, noise_multiplier=1.7, secure=True)
+    with pytest.raises(ValueError, match="secure=True: the releases of a last layer"):
+        Spending(plan, [Release("all")], NoiseKey.from_entropy())

@@ -54,3 +54,10 @@ def one_of(name: str, value: object, choices: tuple[str, ...]) -> str:
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}.")
     return str(value)
+
+
+def boolean(name: str, value: object) -> bool:
+    """Returns `value` if it is True or False."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, got {value!r}.")
+    return value

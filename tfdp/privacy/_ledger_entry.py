@@ -35,7 +35,7 @@ class LedgerEntry:
 
     def to_dict(self) -> dict[str, Any]:
         """The entry as plain JSON values."""
-        return dataclasses.asdict(self)
+        return {**dataclasses.asdict(self), "settings": self.settings.to_dict()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> LedgerEntry:

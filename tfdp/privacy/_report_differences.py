@@ -13,9 +13,10 @@ TOLERANCE = 1e-6
 
 _FROM_LEDGER = (
     "epsilon accountant epsilon_rdp epsilon_pld epsilon_gaussian epsilon_without_amplification "
-    "noise_multiplier l2_norm_clip noise_standard_deviation noise_convention sampling "
-    "sampling_probability expected_batch_size num_examples adjacency steps expected_epochs "
-    "expected_coverage attacker_true_positive_rate segments tensorflow_privacy_statement"
+    "noise_multiplier l2_norm_clip noise_standard_deviation noise_convention noise_mechanism "
+    "sampling sampling_probability expected_batch_size num_examples adjacency steps "
+    "expected_epochs expected_coverage attacker_true_positive_rate segments "
+    "tensorflow_privacy_statement"
 ).split()
 _FROM_PLAN = ("delta", "target_epsilon", "planned_steps")
 _ACCOUNTING_PACKAGES = ("tensorflow-privacy", "dp-accounting")

@@ -18,6 +18,15 @@ SAMPLING_WORDS = {
     "arbitrary": "unknown, any record in any update: no amplification",
 }
 
+NOISE_WORDS = {
+    False: "Gaussian, drawn in floating point",
+    True: (
+        "discrete Gaussian, drawn exactly, in integers on a grid: its step is the largest power of "
+        "two with step * sqrt(weights) <= l2_norm_clip / 2^14, and rounding to it is charged as "
+        "2^-14 more sensitivity"
+    ),
+}
+
 
 def summary_text(v: Mapping[str, Any]) -> str:
     """The guarantee in a few lines.
@@ -34,7 +43,8 @@ def summary_text(v: Mapping[str, Any]) -> str:
         (
             "noise",
             f"multiplier {v['noise_multiplier']:.5g}, clip norm {v['l2_norm_clip']:g}: "
-            f"standard deviation {v['noise_standard_deviation']:.5g} on the clipped sum",
+            f"standard deviation {v['noise_standard_deviation']:.5g} on the clipped sum; "
+            f"{v['noise_mechanism']}",
         ),
         (
             "attacker",

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 import secrets
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+
+from tfdp.privacy.discrete_gaussian import discrete_gaussian
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +59,14 @@ class NoiseKey:
         ]
         return np.frombuffer(b"".join(digests), dtype="<i8").reshape(count, 2).astype(np.int64)
 
+    def integers(
+        self, update: int, weight: int, shape: Sequence[int], deviation: int
+    ) -> np.ndarray:
+        """Returns the grid noise of one weight in an update: int64, discrete Gaussian."""
+        name = f"grid/{update}/{weight}".encode()
+        seed = hashlib.blake2b(name, key=self.secret, digest_size=32).digest()
+        return discrete_gaussian(math.prod(shape), deviation, seed).reshape(shape)
+
 
 class NoisyGradients(NamedTuple):
     """A noised mean gradient: the only thing that a private optimizer applies.
@@ -93,4 +104,33 @@ def privatize(
         total = total if total.dtype == tf.float64 else tf.cast(total, tf.float32)
         noise = tf.random.stateless_normal(total.shape, seeds[i], dtype=total.dtype)
         noisy.append((total + stddev * noise) / expected_batch_size)
+    return NoisyGradients(noisy)
+
+
+def privatize_on_grid(
+    clipped_sums: Sequence[tf.Tensor],
+    noise: Sequence[tf.Tensor],
+    step: float,
+    expected_batch_size: float,
+) -> NoisyGradients:
+    """Rounds sums to a grid, adds integer noise and takes the mean; see `tfdp.privacy.grid`.
+
+    Args:
+      clipped_sums: Sums over *all* sub-batches and replicas of an update.
+      noise: One int64 tensor per sum, from ``NoiseKey.integers``, in steps of the grid.
+      step: The grid's step, a power of two.
+      expected_batch_size: The divisor: a public constant, never the realised batch.
+
+    Returns:
+      ``step * (round(sum / step) + noise) / expected_batch_size``, in at least float32. Before
+      the division every number is a multiple of ``step``: what float32 cannot hold is rounded
+      after the noise, to a multiple of a larger power of two.
+    """
+    noisy = []
+    for total, integers in zip(clipped_sums, noise, strict=True):
+        total = total if total.dtype == tf.float64 else tf.cast(total, tf.float32)
+        # Division by a power of two is exact. The limit keeps the integers in range.
+        steps = tf.clip_by_value(tf.round(total / step), -(2.0**61), 2.0**61)
+        noised = tf.cast(steps, tf.int64) + integers
+        noisy.append(tf.cast(noised, total.dtype) * step / expected_batch_size)
     return NoisyGradients(noisy)

@@ -38,6 +38,10 @@ class PrivacyPlan:
             "none" or "arbitrary"; see `UpdateSettings`.
         adjacency: which data sets count as neighbours; see `UpdateSettings`.
         accountant: "auto" (the tightest valid one), "gaussian", "pld" or "rdp".
+        secure: whether noise is drawn exactly, in integers on a grid, so that attacks on
+            floating-point noise do not apply; see `tfdp.privacy.grid`. Drawing it takes 14 times
+            the processor time of floating-point noise (0.2 s for a million weights), and the same
+            epsilon needs 0.006 % more of it.
     """
 
     num_examples: int
@@ -50,6 +54,7 @@ class PrivacyPlan:
     sampling: str
     adjacency: str
     accountant: str
+    secure: bool
 
     def __init__(
         self,
@@ -63,13 +68,15 @@ class PrivacyPlan:
         sampling: str = "poisson",
         accountant: str = "auto",
         adjacency: str | None = None,
+        secure: bool = False,
     ) -> None:
         """Checks everything, and calibrates the noise if epsilon is given (a second or two).
 
         Raises:
             TypeError: a number is of the wrong kind.
             ValueError: a number is out of range, both or none of `epsilon` and
-                `noise_multiplier` are given, or `epsilon` is given without `delta`.
+                `noise_multiplier` are given, `epsilon` is given without `delta`, or `secure`
+                without noise.
         """
         if (epsilon is None) == (noise_multiplier is None):
             raise ValueError(
@@ -80,8 +87,10 @@ class PrivacyPlan:
         arguments.one_of("accountant", accountant, ACCOUNTANTS)
         noise = 0.0 if noise_multiplier is None else noise_multiplier
         settings = UpdateSettings(
-            num_examples, batch_size, noise, clip_norm, sampling, adjacency or ""
+            num_examples, batch_size, noise, clip_norm, sampling, adjacency or "", secure
         )
+        if secure and noise_multiplier == 0:
+            raise ValueError("secure=True is about noise, and noise_multiplier is 0: raise it.")
         if delta is not None:
             delta = _checked_delta(delta, settings.num_examples)
         if epsilon is not None:
@@ -92,6 +101,7 @@ class PrivacyPlan:
             settings = dataclasses.replace(settings, noise_multiplier=noise)
         values = {
             **settings.to_dict(),
+            "secure": settings.secure,
             "steps": steps,
             "delta": delta,
             "target_epsilon": epsilon,
@@ -110,6 +120,7 @@ class PrivacyPlan:
             self.clip_norm,
             self.sampling,
             self.adjacency,
+            self.secure,
         )
 
     @property

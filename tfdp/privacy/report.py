@@ -13,7 +13,7 @@ from typing import Any
 
 from tfdp.privacy import _report_file as file
 from tfdp.privacy import interpretation
-from tfdp.privacy._report_text import summary_text
+from tfdp.privacy._report_text import NOISE_WORDS, summary_text
 from tfdp.privacy.accounting import epsilon as account
 from tfdp.privacy.accounting import (
     epsilon_by_accountant,
@@ -34,6 +34,8 @@ SEED_NOTE = (
     "a fixed seed was used: whoever knows the seed can take the noise off again, so this run is "
     "a test and carries no guarantee against them"
 )
+# Keys that the schema gained, and what reports without them mean.
+_LATER_KEYS = {"noise_mechanism": NOISE_WORDS[False]}
 _PACKAGES = ("tensorflow", "keras", "tensorflow-privacy", "dp-accounting", "numpy", "scipy")
 
 _COVERED = (
@@ -89,7 +91,7 @@ class PrivacyReport:
             FileNotFoundError: there is no such file.
             ValueError: it is not a privacy report, or one of another schema version.
         """
-        return cls(file.read_values(path, SCHEMA_VERSION))
+        return cls({**_LATER_KEYS, **file.read_values(path, SCHEMA_VERSION)})
 
     def summary_text(self) -> str:
         """The guarantee in a few lines, for the end of a run."""
@@ -109,10 +111,10 @@ def build_report(
 
     Keys: schema_version; epsilon, delta, accountant, target_epsilon, epsilon_rdp, epsilon_pld,
     epsilon_gaussian (None where that accountant has no answer), epsilon_without_amplification;
-    noise_multiplier, l2_norm_clip, noise_standard_deviation, noise_convention; sampling,
-    sampling_probability, expected_batch_size, num_examples, adjacency; steps (updates made),
-    planned_steps, expected_epochs, expected_coverage; attacker_true_positive_rate (by false
-    positive rate); unit, covered, not_covered, notes; segments (of the ledger), counts,
+    noise_multiplier, l2_norm_clip, noise_standard_deviation, noise_convention, noise_mechanism;
+    sampling, sampling_probability, expected_batch_size, num_examples, adjacency; steps (updates
+    made), planned_steps, expected_epochs, expected_coverage; attacker_true_positive_rate (by
+    false positive rate); unit, covered, not_covered, notes; segments (of the ledger), counts,
     tensorflow_privacy_statement, versions.
 
     Args:
@@ -147,6 +149,7 @@ def build_report(
             "l2_norm_clip": settings.clip_norm,
             "noise_standard_deviation": settings.noise_multiplier * settings.clip_norm,
             "noise_convention": NOISE_CONVENTION,
+            "noise_mechanism": NOISE_WORDS[settings.secure],
             "sampling": settings.sampling,
             "sampling_probability": settings.sampling_probability,
             "expected_batch_size": settings.batch_size,

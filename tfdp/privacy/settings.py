@@ -24,6 +24,10 @@ _SENSITIVITY = {
     ("arbitrary", "replace_one"): 2.0,
 }
 
+#: What rounding to the grid of secure noise adds to the sensitivity, in clip norms; see
+#: `tfdp.privacy.grid`.
+GRID_OVERHEAD = 2.0**-14
+
 SAMPLINGS = tuple(dict.fromkeys(sampling for sampling, _ in _SENSITIVITY))
 ADJACENCIES = tuple(dict.fromkeys(adjacency for _, adjacency in _SENSITIVITY))
 
@@ -53,6 +57,8 @@ class UpdateSettings:
         adjacency: which data sets count as neighbours: "add_or_remove_one", "zero_out" (a
             record becomes a blank that contributes nothing) or "replace_one". Left out, the
             sampling's usual one.
+        secure: whether the noise is a discrete Gaussian on a grid, drawn exactly, instead of one
+            drawn in floating point; see `tfdp.privacy.grid`.
 
     Raises:
         TypeError: a number is of the wrong kind.
@@ -66,6 +72,7 @@ class UpdateSettings:
     clip_norm: float
     sampling: str = "poisson"
     adjacency: str = ""
+    secure: bool = False
 
     def __post_init__(self) -> None:
         checked = {
@@ -85,6 +92,7 @@ class UpdateSettings:
             )
         for name, value in checked.items():
             object.__setattr__(self, name, value)
+        arguments.boolean("secure", self.secure)
         self._settle_sampling()
 
     def _settle_sampling(self) -> None:
@@ -112,8 +120,9 @@ class UpdateSettings:
 
     @property
     def sensitivity(self) -> float:
-        """How far one record moves the clipped sum, in clip norms: 1 or 2."""
-        return _SENSITIVITY[self.sampling, self.adjacency]
+        """How far one record moves the clipped sum, in clip norms: 1 or 2, and some rounding."""
+        moved = _SENSITIVITY[self.sampling, self.adjacency]
+        return moved * (1 + GRID_OVERHEAD) if self.secure else moved
 
     def exposures(self, updates: int) -> int:
         """The most updates, out of `updates`, that use a given record if nothing is random.
@@ -127,8 +136,9 @@ class UpdateSettings:
         return math.ceil(updates / (self.num_examples // self.batch_size))
 
     def to_dict(self) -> dict[str, Any]:
-        """The settings as plain JSON values."""
-        return dataclasses.asdict(self)
+        """The settings as plain JSON values; `secure` only where it is set."""
+        values = dataclasses.asdict(self)
+        return {name: value for name, value in values.items() if name != "secure" or value}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> UpdateSettings:

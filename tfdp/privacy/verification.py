@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tfdp.privacy._report_differences import other_versions, report_differences
+from tfdp.privacy._report_text import NOISE_WORDS
 from tfdp.privacy.accounting import ACCOUNTANTS, Guarantee
 from tfdp.privacy.ledger import FILE_NAME as LEDGER_NAME
 from tfdp.privacy.ledger import Ledger, LedgerError
@@ -112,6 +113,7 @@ def _stated_plan(path: Path, report: PrivacyReport) -> PrivacyPlan:
                     "delta": values["delta"] or 0.0,
                     "sampling": values["sampling"],
                     "adjacency": values["adjacency"],
+                    "secure": values["noise_mechanism"] == NOISE_WORDS[True],
                     "accountant": titles.get(values["accountant"], "auto"),
                     "target_epsilon": values["target_epsilon"],
                 }

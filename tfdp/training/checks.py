@@ -34,6 +34,11 @@ def check_compile(optimizer: Any, microbatch_size: int | None, seed: int | None)
         raise ValueError(f"microbatch_size={microbatch_size!r}: expected a positive integer.")
     if seed is not None and not isinstance(seed, int | np.integer):
         raise TypeError(f"seed={seed!r}: expected an integer, or None for fresh entropy.")
+    if seed is not None and optimizer.privacy is not None and optimizer.privacy.secure:
+        raise ValueError(
+            f"seed={seed}: a plan with secure=True draws its noise from the operating system's "
+            "entropy only. Leave seed out, or plan with secure=False for a test."
+        )
 
 
 def check_overrides(model_class: type) -> None:

@@ -353,7 +353,9 @@ class DPModel(_MIXIN):
             jit_compile=self._may_jit(),
         )
         on_metrics = functools.partial(update_metrics, self)
-        return PrivateUpdate(self, clipped, state.plan.denominator, on_metrics)
+        return PrivateUpdate(
+            self, clipped, state.plan.denominator, on_metrics, secure=state.plan.secure
+        )
 
     def _may_jit(self) -> bool:
         # Keras turns XLA off for whole steps under a strategy; a pure function compiles there too.

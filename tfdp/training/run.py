@@ -85,7 +85,7 @@ class PrivateRun:
         totals = self._update(
             self._batches,
             self._stream.steps(self._next),
-            self._noise.seeds(self._next, len(self._state.trainable)),
+            self._update.randomness(self._noise, self._next),
             before_release=self._enter,
         )
         self._state.count(totals)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from tfdp.clipping import Batch, ClippedGradient
 from tfdp.optimizers import PrivateOptimizer
-from tfdp.privacy.noise import NoisyGradients, privatize
+from tfdp.privacy.grid import Grid
+from tfdp.privacy.noise import NoiseKey, NoisyGradients, privatize, privatize_on_grid
 
 
 class Totals(NamedTuple):
@@ -36,7 +37,11 @@ class PrivateUpdate:
       clipped: The model's clipped gradient.
       expected_batch_size: The divisor: a public constant.
       on_metrics: ``(y, outputs, sample_weight, used, losses)``: updates Keras metrics, on every
-        replica.
+          replica.
+      secure: Whether the noise is integers on a grid.
+
+    Raises:
+      ValueError: The noise does not fit a grid.
     """
 
     def __init__(
@@ -45,6 +50,7 @@ class PrivateUpdate:
         clipped: ClippedGradient,
         expected_batch_size: float,
         on_metrics: Callable,
+        secure: bool = False,
     ):
         self._model = model
         self._clipped = clipped
@@ -52,20 +58,22 @@ class PrivateUpdate:
         self._expected_batch_size = expected_batch_size
         self._on_metrics = on_metrics
         self._strategy = model.distribute_strategy
+        self._shapes = [tuple(variable.shape) for variable in clipped.forward.trainable]
+        self._grid = self._make_grid() if secure else None
         run = self._strategy.run
         self._accumulate = _graph(lambda totals, batch: run(self._accumulate_one, (totals, batch)))
-        self._release = _graph(lambda totals, seeds: run(self._release_one, (totals, seeds)))
+        self._release = _graph(lambda totals, noise: run(self._release_one, (totals, noise)))
         self._nothing = _graph(lambda: run(self._zeros))()
 
     def __call__(
-        self, batches: Iterator[Any], steps: int, seeds: np.ndarray, before_release: Callable
+        self, batches: Iterator[Any], steps: int, noise: Any, before_release: Callable
     ) -> Totals:
         """Runs one update.
 
         Args:
           batches: Yields sub-batches.
           steps: How many of them make up the update.
-          seeds: ``[variables, 2]`` int64, the seeds of this update's noise.
+          noise: What ``randomness`` gave for this update.
           before_release: Called after the sum is formed and before its result can be seen: the
             place for the ledger entry.
 
@@ -76,8 +84,21 @@ class PrivateUpdate:
         for _ in range(steps):
             totals = self._accumulate(totals, next(batches))
         before_release()
-        released = self._release(totals, tf.constant(seeds))
+        released = self._release(totals, noise)
         return Totals([], *(self._strategy.experimental_local_results(r)[0] for r in released))
+
+    def randomness(self, key: NoiseKey, update: int) -> Any:
+        """Returns what fixes the noise of an update: its seeds, or its integers on the grid."""
+        if self._grid is None:
+            return tf.constant(key.seeds(update, len(self._shapes)))
+        return [
+            tf.constant(key.integers(update, i, shape, self._grid.deviation))
+            for i, shape in enumerate(self._shapes)
+        ]
+
+    def _make_grid(self) -> Grid:
+        clip, noise = self._optimizer.l2_norm_clip, self._optimizer.noise_multiplier
+        return Grid.of(clip, noise, sum(map(math.prod, self._shapes)))
 
     def _zeros(self) -> Totals:
         variables = self._clipped.forward.trainable
@@ -97,22 +118,28 @@ class PrivateUpdate:
             totals.non_finite + _count(batch.mask & ~part.used),
         )
 
-    def _release_one(self, totals: Totals, seeds: tf.Tensor) -> list[tf.Tensor]:
+    def _release_one(self, totals: Totals, noise: Any) -> list[tf.Tensor]:
         replica = tf.distribute.get_replica_context()
         # Collectives want to know on which device a tensor lies; function arguments do not say.
         totals = keras.tree.map_structure(tf.identity, totals)
         totals = replica.all_reduce(tf.distribute.ReduceOp.SUM, totals)
+        noisy = self._noised(totals, noise)
+        variables = self._model.trainable_variables
+        self._optimizer.apply(_add_regularization(noisy, variables), variables)
+        return [totals.examples, totals.non_finite]
+
+    def _noised(self, totals: Totals, noise: Any) -> NoisyGradients:
+        if self._grid is not None:
+            step, divisor = self._grid.step, self._expected_batch_size
+            return privatize_on_grid(totals.sums, noise, step, divisor)
         # The same seeds give the same noise on every replica: it is drawn once, after the sum.
-        noisy = privatize(
+        return privatize(
             totals.sums,
             self._optimizer.l2_norm_clip,
             self._optimizer.noise_multiplier,
             self._expected_batch_size,
-            seeds,
+            noise,
         )
-        variables = self._model.trainable_variables
-        self._optimizer.apply(_add_regularization(noisy, variables), variables)
-        return [totals.examples, totals.non_finite]
 
 
 def _add_regularization(noisy: NoisyGradients, variables: list) -> NoisyGradients:

@@ -48,8 +48,8 @@ class Spending:
         ledger: where every publication is recorded before it is made; a new one if None.
 
     Raises:
-        ValueError: shares do not add up to 1, a name occurs twice, or the plan is not one
-            full-batch step.
+        ValueError: shares do not add up to 1, a name occurs twice, the plan is not one
+            full-batch step, or it asks for secure noise.
     """
 
     def __init__(
@@ -62,6 +62,11 @@ class Spending:
         if plan.steps != 1 or plan.sampling != "full_batch":
             raise ValueError(
                 "plan must be one full-batch step: PrivacyPlan(batch_size=num_examples, steps=1)."
+            )
+        if plan.secure:
+            raise ValueError(
+                "secure=True: the releases of a last layer have no noise on a grid. Plan with "
+                "secure=False, or train the layer as a model with fit()."
             )
         names = [release.name for release in releases]
         total = math.fsum(release.share for release in releases)

@@ -27,7 +27,7 @@ def tensorflow_privacy_statement(segment: Segment, delta: float) -> str | None:
         number_of_examples=settings.num_examples,
         batch_size=settings.batch_size,
         num_epochs=_epochs(segment),
-        noise_multiplier=settings.noise_multiplier,
+        noise_multiplier=settings.noise_multiplier / settings.sensitivity,
         delta=delta,
         used_microbatching=False,
         accountant_type=AccountantType.RDP,

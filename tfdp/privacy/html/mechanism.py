@@ -30,6 +30,7 @@ def _mechanism(v: Values) -> Iterator[tuple[str, str]]:
     yield "Noise multiplier", figure(v["noise_multiplier"], 5)
     yield "Clip norm (ℓ₂)", figure(v["l2_norm_clip"])
     yield "Noise", f"standard deviation {figure(v['noise_standard_deviation'], 5)} on the sum"
+    yield "Mechanism", v["noise_mechanism"]
     yield "Convention", v["noise_convention"]
     yield "Sampling", f"{SAMPLING_WORDS[v['sampling']]} ({v['sampling']})"
     yield (
@@ -60,8 +61,9 @@ def assumptions(v: Values) -> str:
                 f"the number of records, {count(v['num_examples'])}, is public",
                 f"sampling: {_SAMPLING_ASSUMPTIONS[v['sampling']]}",
                 f"no record adds more than {figure(v['l2_norm_clip'])} to the sum of gradients",
-                "the noise is Gaussian, and nobody knows the key that it was drawn from; attacks "
-                "on the rounding of floating-point numbers are left aside",
+                "the noise is as described, and nobody knows the key that it was drawn from; "
+                "attacks on the rounding of floating-point numbers, other than those of secure "
+                "noise, are left aside",
                 "the ledger lists every update on these records; other models trained on them "
                 "add to epsilon",
             ]
