@@ -53,7 +53,9 @@ class Workdir:
         """
         ours = json.loads(config.to_json_best_effort())
         if not self.config.exists():
-            self.config.write_text(json.dumps(ours, indent=2) + "\n", encoding="utf-8")
+            whole = self.config.with_name(self.config.name + ".new")
+            whole.write_text(json.dumps(ours, indent=2) + "\n", encoding="utf-8")
+            whole.replace(self.config)  # a run killed here leaves no half of it
             return
         theirs = json.loads(self.config.read_text(encoding="utf-8"))
         if ours != theirs:

@@ -36,6 +36,8 @@ def main(_: list[str]) -> None:
     strategy = tfdp.choose_strategy(_STRATEGY.value)
     data = setup.load_data(config)
     workdir = Workdir(_WORKDIR.value)
+    if config.training.seed is not None:
+        keras.utils.set_random_seed(config.training.seed)  # of the first weights
     writes = is_first_worker(strategy)
     if writes:
         workdir.claim(config)

@@ -69,46 +69,44 @@ def _child_code(code_or_module: str, devices: int) -> str:
 RunInSubprocess = Callable[..., str]
 
 
+def child_output(
+    code_or_module: str,
+    *args: str,
+    devices: int = 1,
+    env: Mapping[str, str] | None = None,
+    timeout: float = 300,
+) -> str:
+    """Runs a child in the repository root; fails the test with its output if it fails.
+
+    Args:
+        code_or_module: Python source, a dotted module name, or the path of a `.py` file.
+        *args: the child's `sys.argv[1:]`.
+        devices: how many logical CPU devices TensorFlow has in the child.
+        env: environment variables to add or replace.
+        timeout: seconds after which the child is killed and the test fails.
+
+    Returns:
+        The child's standard output.
+    """
+    command: Sequence[str] = [sys.executable, "-c", _child_code(code_or_module, devices), *args]
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    child_env = {**os.environ, "PYTHONPATH": path, **(env or {})}
+    try:
+        child = subprocess.run(
+            command, cwd=ROOT, env=child_env, capture_output=True, text=True, timeout=timeout
+        )
+    except subprocess.TimeoutExpired as late:
+        pytest.fail(f"child still ran after {timeout} s\n{late.stdout}\n{late.stderr}", False)
+    if child.returncode != 0:
+        pytest.fail(f"child ended with {child.returncode}\n{child.stdout}\n{child.stderr}", False)
+    return child.stdout
+
+
 @pytest.fixture
 def run_in_subprocess() -> RunInSubprocess:
-    """A function that runs code in a Python process of its own and returns what it printed.
+    """`child_output`: runs code in a Python process of its own and returns what it printed.
 
     Distribution tests need it: logical devices are fixed once a process, and after one failed
     collective every later one in the same process fails too.
     """
-
-    def run(
-        code_or_module: str,
-        *args: str,
-        devices: int = 1,
-        env: Mapping[str, str] | None = None,
-        timeout: float = 300,
-    ) -> str:
-        """Runs in the repository root; fails the test with the child's output if it fails.
-
-        Args:
-            code_or_module: Python source, a dotted module name, or the path of a `.py` file.
-            *args: the child's `sys.argv[1:]`.
-            devices: how many logical CPU devices TensorFlow has in the child.
-            env: environment variables to add or replace.
-            timeout: seconds after which the child is killed and the test fails.
-
-        Returns:
-            The child's standard output.
-        """
-        command: Sequence[str] = [sys.executable, "-c", _child_code(code_or_module, devices), *args]
-        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-        child_env = {**os.environ, "PYTHONPATH": path, **(env or {})}
-        try:
-            child = subprocess.run(
-                command, cwd=ROOT, env=child_env, capture_output=True, text=True, timeout=timeout
-            )
-        except subprocess.TimeoutExpired as late:
-            pytest.fail(f"child still ran after {timeout} s\n{late.stdout}\n{late.stderr}", False)
-        if child.returncode != 0:
-            pytest.fail(
-                f"child ended with {child.returncode}\n{child.stdout}\n{child.stderr}", False
-            )
-        return child.stdout
-
-    return run
+    return child_output

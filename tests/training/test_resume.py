@@ -7,6 +7,7 @@ import pytest
 import tfdp
 from tests.training.models import classifier, compiled, separable
 from tfdp.privacy import Ledger
+from tfdp.training.callbacks import TrainingLog
 from tfdp.training.checkpoints import CheckpointEvery
 
 STEPS = 10
@@ -22,11 +23,11 @@ class StopAfter(keras.callbacks.Callback):
             self.model.stop_training = True
 
 
-def run(folder, seed, stop=STEPS, checkpoint=True):
+def run(folder, seed, stop=STEPS, checkpoint=True, rate=0.1):
     """Trains from the folder's latest checkpoint until ``stop`` updates of the weights."""
-    plan = tfdp.PrivacyPlan(500, 50, STEPS, 1.0, noise_multiplier=1.0, delta=1e-5)
+    plan = tfdp.PrivacyPlan(500, 50, STEPS, 1.0, noise_multiplier=1.0, delta=1e-5, accountant="rdp")
     with Ledger(folder / "ledger.jsonl") as ledger:
-        optimizer = tfdp.optimizers.DPAdam(0.1, privacy=plan)
+        optimizer = tfdp.optimizers.DPAdam(rate, privacy=plan)
         model = compiled(classifier(), plan, optimizer, seed=seed, ledger=ledger)
         saver = CheckpointEvery(model, folder / "checkpoints", seconds=1e9)
         restored = saver.restore()
@@ -54,6 +55,34 @@ def test_seeded_updates_lost_by_a_crash_are_repeated_as_the_same_release(tmp_pat
     assert counted == STEPS
     for a, b in zip(whole, parts, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("change", [{"seed": 4}, {"seed": 3, "rate": 0.2}])
+def test_seeded_updates_made_again_under_other_settings_are_counted_again(tmp_path, change):
+    run(tmp_path, seed=3, stop=4)
+    run(tmp_path, seed=3, stop=7, checkpoint=False)
+    run(tmp_path, **change)
+    *_, before, last = Ledger.read(tmp_path / "ledger.jsonl").entries
+    assert (last.first, last.updates) == (4, 3) and last.stream != before.stream
+
+
+def test_a_crash_before_the_first_checkpoint_finds_the_first_weights(tmp_path):
+    class Crash(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            raise KeyboardInterrupt
+
+    first = classifier().get_weights()
+    plan = tfdp.PrivacyPlan(500, 50, STEPS, 1.0, noise_multiplier=1.0, delta=1e-5)
+    model = compiled(classifier(), plan, seed=None)
+    saver = CheckpointEvery(model, tmp_path, seconds=1e9)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(*separable(), verbose=0, callbacks=[saver, Crash()])
+    again = compiled(classifier(), plan, seed=None)
+    again.set_weights([0 * w for w in first])
+    assert CheckpointEvery(again, tmp_path).restore()
+    for a, b in zip(first, again.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert again.ledger.updates == 0 and model.ledger.updates == 1
 
 
 def test_updates_lost_by_a_crash_stay_counted_and_the_budget_is_a_wall(tmp_path):
@@ -85,3 +114,12 @@ def test_sampling_that_fit_does_not_execute_is_refused_before_any_update():
         with pytest.raises(ValueError, match=message):
             model.fit(features, labels, verbose=0)
         assert model.ledger.updates == 0
+
+
+def test_the_log_of_a_killed_run_loses_no_line_but_the_one_that_was_cut(tmp_path):
+    path = tmp_path / "history.jsonl"
+    path.write_text('{"update": 2, "loss": 0.5}\n{"update": 4, "lo')
+    plan = tfdp.PrivacyPlan(500, 50, 2, 1.0, noise_multiplier=1.0, delta=1e-5)
+    model = compiled(classifier(), plan)
+    model.fit(*separable(), verbose=0, callbacks=[TrainingLog(path)])
+    assert [entry["update"] for entry in TrainingLog.read(path)] == [2, 2]

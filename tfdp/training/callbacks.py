@@ -44,6 +44,11 @@ class TrainingLog(keras.callbacks.Callback):
         super().__init__()
         self._path = Path(path)
 
+    def on_train_begin(self, logs: dict | None = None) -> None:
+        if self._path.exists() and not self._path.read_bytes().endswith(b"\n"):
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write("\n")  # after a line that a crash cut short
+
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         values = {name: float(value) for name, value in (logs or {}).items()}
         with self._path.open("a", encoding="utf-8") as file:

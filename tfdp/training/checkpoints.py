@@ -15,11 +15,13 @@ from tfdp.training.strategies import is_first_worker
 
 
 class CheckpointEvery(keras.callbacks.Callback):
-    """Saves model, optimizer and ledger now and then, and when training ends.
+    """Saves model, optimizer and ledger when training begins, now and then, and when it ends.
 
     Neither noise nor sampling is in a checkpoint: a run that goes on draws both from fresh
     entropy, so nothing is replayed. The ledger is ahead of the weights after a crash, since an
-    update is entered before its result can be seen; updates that were lost stay counted.
+    update is entered before its result can be seen; updates that were lost stay counted. Only
+    where a seed is fixed are they made again, as the very same releases, and counted once: if
+    seed, optimizer, plan and microbatches are those of the checkpoint.
 
     Args:
       model: A compiled ``DPModel``; its weights exist.
@@ -47,6 +49,7 @@ class CheckpointEvery(keras.callbacks.Callback):
         self._manager = tf.train.CheckpointManager(checkpoint, target, keep)
         self._seconds = seconds
         self._saved_at = time.monotonic()
+        self._latest: int | None = None  # the update of the latest checkpoint
         self._optimizer = model.optimizer
 
     def restore(self) -> bool:
@@ -54,7 +57,12 @@ class CheckpointEvery(keras.callbacks.Callback):
         path = tf.train.latest_checkpoint(self._directory)
         if path is not None:
             self._checkpoint.restore(path)
+            self._latest = int(self._optimizer.iterations.numpy())
         return path is not None
+
+    def on_train_begin(self, logs: dict | None = None) -> None:
+        if self._latest is None:  # a crash before the next one must find the first weights
+            self._save()
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         if time.monotonic() - self._saved_at >= self._seconds:
@@ -64,8 +72,10 @@ class CheckpointEvery(keras.callbacks.Callback):
         self._save()
 
     def _save(self) -> None:
-        self._manager.save(checkpoint_number=self._optimizer.iterations.numpy())
-        self._saved_at = time.monotonic()
+        number = int(self._optimizer.iterations.numpy())
+        if number != self._latest:  # never over a checkpoint that may have to be read
+            self._manager.save(checkpoint_number=number)
+        self._latest, self._saved_at = number, time.monotonic()
 
 
 class _Spending(tf.train.experimental.PythonState):
@@ -75,9 +85,13 @@ class _Spending(tf.train.experimental.PythonState):
         self._state = state
 
     def serialize(self) -> str:
-        return json.dumps({"ledger": self._state.ledger.to_dict(), "stream": self._state.stream})
+        state = self._state
+        values = {"stream": state.stream, "settings": state.settings}
+        return json.dumps({"ledger": state.ledger.to_dict(), **values})
 
     def deserialize(self, string_value: str) -> None:
         values = json.loads(string_value)
         self._state.ledger.merge(values["ledger"])
-        self._state.stream = values["stream"]
+        # Other settings make other updates: under a name of their own, so that they are counted.
+        if values["settings"] == self._state.settings:
+            self._state.stream = values["stream"]

@@ -21,7 +21,7 @@ from tfdp.privacy.noise import NoiseKey
 from tfdp.training import checks
 from tfdp.training.metrics import update_metrics
 from tfdp.training.run import PrivateRun, agreed_key, planned_updates
-from tfdp.training.state import PrivateState
+from tfdp.training.state import PrivateState, fingerprint
 from tfdp.training.update import PrivateUpdate
 
 DEFAULT_MICROBATCH_SIZE = 256
@@ -100,6 +100,7 @@ class DPModel(_MIXIN):
             optimizer=optimizer,
             seed=seed,
             stream=secrets.token_hex(8),
+            settings=fingerprint(optimizer, microbatch_size, seed),
             ledger=ledger,
             plan=optimizer.privacy,
             trainable=[id(v) for v in self.trainable_variables],

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -26,6 +28,7 @@ class PrivateState:
       seed: Seed of all randomness, None for the operating system's entropy.
       stream: Name of this training's randomness, for the ledger. Where the seed is fixed, a run
         that goes on from a checkpoint goes on with the checkpoint's name.
+      settings: Fingerprint of what makes a seeded update what it is.
       ledger: Where updates are entered.
       plan: The plan in force, None until ``fit`` makes one.
       trainable: Identities of the trainable variables that the engine was made for.
@@ -41,6 +44,7 @@ class PrivateState:
     optimizer: Any
     seed: int | None
     stream: str
+    settings: str
     ledger: Ledger
     plan: PrivacyPlan | None
     trainable: list[int]
@@ -57,3 +61,15 @@ class PrivateState:
     def counts(self) -> dict[str, int]:
         """Returns the counts as integers: exact facts about private data, for its holder."""
         return {"examples_used": int(self.examples), "non_finite_examples": int(self.non_finite)}
+
+
+def fingerprint(optimizer: Any, microbatch_size: int | None, seed: int | None) -> str:
+    """Returns a name for the settings of a seeded run: equal names, equal updates.
+
+    The ledger counts an update that is made again only once, and noise that comes again over
+    another gradient would give it away. So a run may only go on under a checkpoint's name if all
+    that its updates are computed from is the same; data and model are the caller's to keep.
+    """
+    config = {k: v for k, v in optimizer.get_config().items() if k not in ("name", "ledger")}
+    text = json.dumps([config, microbatch_size, seed], sort_keys=True, default=repr)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
