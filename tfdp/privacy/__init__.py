@@ -19,6 +19,8 @@ from tfdp.privacy.calibration import (
     noise_for_epsilon,
     updates_for_epsilon,
 )
+from tfdp.privacy.composition import PUBLIC, ComposedPart, Composition, compose
+from tfdp.privacy.groups import epsilon_of_group
 from tfdp.privacy.interpretation import expected_coverage, expected_epochs, most_true_positives
 from tfdp.privacy.ledger import Ledger, LedgerBusyError, LedgerEntry, LedgerError
 from tfdp.privacy.plan import PrivacyPlan, steps_for_epochs
@@ -30,9 +32,12 @@ from tfdp.privacy.verification import Verification, verify
 __all__ = [
     "ACCOUNTANTS",
     "ADJACENCIES",
+    "PUBLIC",
     "SAMPLINGS",
     "Accountant",
     "CannotAnswerError",
+    "ComposedPart",
+    "Composition",
     "Guarantee",
     "Ledger",
     "LedgerBusyError",
@@ -45,8 +50,10 @@ __all__ = [
     "Verification",
     "batch_size_for_epsilon",
     "build_report",
+    "compose",
     "epsilon",
     "epsilon_by_accountant",
+    "epsilon_of_group",
     "epsilon_without_amplification",
     "expected_coverage",
     "expected_epochs",

@@ -28,6 +28,14 @@ NOISE_WORDS = {
 }
 
 
+def unit_words(records_per_unit: int | None) -> str:
+    """What is protected."""
+    if records_per_unit is None:
+        return "one record"
+    used = f"at most {records_per_unit} of them" if records_per_unit > 1 else "one of them"
+    return f"one person: all records with one group id, {used} used in an update"
+
+
 def summary_text(v: Mapping[str, Any]) -> str:
     """The guarantee in a few lines.
 
@@ -51,9 +59,12 @@ def summary_text(v: Mapping[str, Any]) -> str:
             f"finds at most {attack['0.01']:.2%} of the members at 1 % false alarms, "
             f"{attack['0.001']:.2%} at 0.1 %",
         ),
+        ("groups", _groups(v)),
         ("covered", "; ".join(v["covered"])),
         ("not covered", "; ".join(v["not_covered"])),
     ]
+    if v["public_data"]:
+        rows.append(("public data", f"{'; '.join(v['public_data'])}: cost nothing"))
     rows += [("note", note) for note in v["notes"]]
     lines = [f"Privacy: (epsilon, delta) = ({v['epsilon']:.4g}, {v['delta']:.3g})"]
     return "\n".join(lines + [f"  {name:<12}{text}" for name, text in rows])
@@ -64,6 +75,14 @@ def _accountants(v: Mapping[str, Any]) -> str:
     figures = [f"{name} {value:.4g}" for name, value in others.items() if value is not None]
     figures.append(f"without amplification {v['epsilon_without_amplification']:.4g}")
     return f"{v['accountant']}; {', '.join(figures)}"
+
+
+def _groups(v: Mapping[str, Any]) -> str:
+    units = (
+        "records of one person" if v["unit"] == unit_words(None) else "units that belong together"
+    )
+    figures = [f"{size}: {epsilon:.4g}" for size, epsilon in v["epsilon_of_groups"].items()]
+    return f"epsilon for {units} is at most {', '.join(figures) or 'unknown'}"
 
 
 def _rate(v: Mapping[str, Any]) -> str:

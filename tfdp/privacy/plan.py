@@ -42,6 +42,9 @@ class PrivacyPlan:
             floating-point noise do not apply; see `tfdp.privacy.grid`. Drawing it takes 14 times
             the processor time of floating-point noise (0.2 s for a million weights), and the same
             epsilon needs 0.006 % more of it.
+        records_per_unit: None protects each record by itself. A number protects a person with
+            all their records, of which an update uses at most so many: `num_examples` and
+            `batch_size` then count persons, and `fit` needs `group_ids`.
     """
 
     num_examples: int
@@ -55,6 +58,7 @@ class PrivacyPlan:
     adjacency: str
     accountant: str
     secure: bool
+    records_per_unit: int | None
 
     def __init__(
         self,
@@ -69,6 +73,7 @@ class PrivacyPlan:
         accountant: str = "auto",
         adjacency: str | None = None,
         secure: bool = False,
+        records_per_unit: int | None = None,
     ) -> None:
         """Checks everything, and calibrates the noise if epsilon is given (a second or two).
 
@@ -87,7 +92,14 @@ class PrivacyPlan:
         arguments.one_of("accountant", accountant, ACCOUNTANTS)
         noise = 0.0 if noise_multiplier is None else noise_multiplier
         settings = UpdateSettings(
-            num_examples, batch_size, noise, clip_norm, sampling, adjacency or "", secure
+            num_examples,
+            batch_size,
+            noise,
+            clip_norm,
+            sampling,
+            adjacency or "",
+            secure,
+            records_per_unit,
         )
         if secure and noise_multiplier == 0:
             raise ValueError("secure=True is about noise, and noise_multiplier is 0: raise it.")
@@ -102,6 +114,7 @@ class PrivacyPlan:
         values = {
             **settings.to_dict(),
             "secure": settings.secure,
+            "records_per_unit": settings.records_per_unit,
             "steps": steps,
             "delta": delta,
             "target_epsilon": epsilon,
@@ -121,6 +134,7 @@ class PrivacyPlan:
             self.sampling,
             self.adjacency,
             self.secure,
+            self.records_per_unit,
         )
 
     @property

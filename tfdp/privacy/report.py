@@ -13,13 +13,14 @@ from typing import Any
 
 from tfdp.privacy import _report_file as file
 from tfdp.privacy import interpretation
-from tfdp.privacy._report_text import NOISE_WORDS, summary_text
+from tfdp.privacy._report_text import NOISE_WORDS, summary_text, unit_words
 from tfdp.privacy.accounting import epsilon as account
 from tfdp.privacy.accounting import (
     epsilon_by_accountant,
     epsilon_without_amplification,
     tensorflow_privacy_statement,
 )
+from tfdp.privacy.groups import epsilon_of_group
 from tfdp.privacy.html import render
 from tfdp.privacy.ledger import Ledger
 from tfdp.privacy.plan import PrivacyPlan
@@ -35,7 +36,8 @@ SEED_NOTE = (
     "a test and carries no guarantee against them"
 )
 # Keys that the schema gained, and what reports without them mean.
-_LATER_KEYS = {"noise_mechanism": NOISE_WORDS[False]}
+_LATER_KEYS = {"noise_mechanism": NOISE_WORDS[False], "epsilon_of_groups": {}, "public_data": []}
+_GROUPS = (2, 4, 8)
 _PACKAGES = ("tensorflow", "keras", "tensorflow-privacy", "dp-accounting", "numpy", "scipy")
 
 _COVERED = (
@@ -47,7 +49,7 @@ _NOT_COVERED = (
     "norms, logs",
     "choices made by looking at private results, such as hyper-parameters tuned on other runs",
     "a vocabulary, statistics or initial weights that were not public",
-    "people with several records: with k records epsilon grows about k times",
+    "people with several records, or several group ids: see epsilon_of_groups",
 )
 
 
@@ -104,8 +106,9 @@ def build_report(
     *,
     counts: Mapping[str, Any] | None = None,
     fixed_seed: bool = False,
-    unit: str = "one record",
+    unit: str = "",
     notes: Sequence[str] = (),
+    public: Sequence[str] = (),
 ) -> PrivacyReport:
     """The report on what the ledger holds; the plan supplies delta and what was intended.
 
@@ -114,7 +117,8 @@ def build_report(
     noise_multiplier, l2_norm_clip, noise_standard_deviation, noise_convention, noise_mechanism;
     sampling, sampling_probability, expected_batch_size, num_examples, adjacency; steps (updates
     made), planned_steps, expected_epochs, expected_coverage; attacker_true_positive_rate (by
-    false positive rate); unit, covered, not_covered, notes; segments (of the ledger), counts,
+    false positive rate); epsilon_of_groups (at most, by number of records); unit, covered,
+    not_covered, public_data, notes; segments (of the ledger), counts,
     tensorflow_privacy_statement, versions.
 
     Args:
@@ -123,8 +127,9 @@ def build_report(
             settings are those of the latest of them.
         counts: further counts to carry, such as unreadable records by reason.
         fixed_seed: whether sampling or noise came from a seed that somebody chose.
-        unit: what one record stands for.
+        unit: what one record, or one person's group id, stands for.
         notes: further remarks.
+        public: public data that shaped the model: they cost nothing, and are named.
 
     Raises:
         ValueError: the plan has no delta.
@@ -163,9 +168,13 @@ def build_report(
                 str(rate): interpretation.most_true_positives(rate, guarantee.epsilon, plan.delta)
                 for rate in (0.01, 0.001)
             },
-            "unit": unit,
+            "epsilon_of_groups": {
+                str(size): epsilon_of_group(segments, plan.delta, size) for size in _GROUPS
+            },
+            "unit": unit or unit_words(settings.records_per_unit),
             "covered": list(_COVERED),
             "not_covered": list(_NOT_COVERED),
+            "public_data": list(public),
             "notes": [remark for remark in remarks if remark],
             "segments": [entry.to_dict() for entry in ledger.entries],
             "counts": dict(counts or {}),

@@ -59,6 +59,9 @@ class UpdateSettings:
             sampling's usual one.
         secure: whether the noise is a discrete Gaussian on a grid, drawn exactly, instead of one
             drawn in floating point; see `tfdp.privacy.grid`.
+        records_per_unit: None where each record is protected by itself. Otherwise the unit is a
+            person (or whatever a group id stands for) with all their records, of which an update
+            uses at most this many: N, B and the adjacency then count persons.
 
     Raises:
         TypeError: a number is of the wrong kind.
@@ -73,6 +76,7 @@ class UpdateSettings:
     sampling: str = "poisson"
     adjacency: str = ""
     secure: bool = False
+    records_per_unit: int | None = None
 
     def __post_init__(self) -> None:
         checked = {
@@ -93,6 +97,8 @@ class UpdateSettings:
         for name, value in checked.items():
             object.__setattr__(self, name, value)
         arguments.boolean("secure", self.secure)
+        if self.records_per_unit is not None:
+            arguments.positive_int("records_per_unit", self.records_per_unit)
         self._settle_sampling()
 
     def _settle_sampling(self) -> None:
@@ -136,9 +142,10 @@ class UpdateSettings:
         return math.ceil(updates / (self.num_examples // self.batch_size))
 
     def to_dict(self) -> dict[str, Any]:
-        """The settings as plain JSON values; `secure` only where it is set."""
+        """The settings as plain JSON values; `secure` and `records_per_unit` where they are set."""
         values = dataclasses.asdict(self)
-        return {name: value for name, value in values.items() if name != "secure" or value}
+        rare = ("secure", "records_per_unit")
+        return {name: value for name, value in values.items() if name not in rare or value}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> UpdateSettings:
@@ -169,8 +176,14 @@ def common_adjacency(segments: Iterable[Segment]) -> str:
     public and fixed), so these two compose, as "zero_out". Neither composes with "replace_one".
 
     Raises:
-        ValueError: the segments mix "replace_one" with another notion.
+        ValueError: the segments mix "replace_one" with another notion, or records with persons.
     """
+    segments = list(segments)
+    if len({segment.settings.records_per_unit is None for segment in segments}) > 1:
+        raise ValueError(
+            "updates that protect one record and updates that protect one person cannot be "
+            "composed: use records_per_unit in all plans or in none, or a new model and ledger."
+        )
     found = {segment.settings.adjacency for segment in segments}
     if len(found) == 1:
         return found.pop()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from tfdp.privacy._report_differences import other_versions, report_differences
 from tfdp.privacy._report_text import NOISE_WORDS
@@ -114,6 +115,7 @@ def _stated_plan(path: Path, report: PrivacyReport) -> PrivacyPlan:
                     "sampling": values["sampling"],
                     "adjacency": values["adjacency"],
                     "secure": values["noise_mechanism"] == NOISE_WORDS[True],
+                    "records_per_unit": _records_per_unit(values),
                     "accountant": titles.get(values["accountant"], "auto"),
                     "target_epsilon": values["target_epsilon"],
                 }
@@ -121,6 +123,12 @@ def _stated_plan(path: Path, report: PrivacyReport) -> PrivacyPlan:
     except (KeyError, TypeError, ValueError) as error:
         what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise ValueError(f"{path} is not a complete privacy report: {what}") from error
+
+
+def _records_per_unit(values: Mapping[str, Any]) -> int | None:
+    """Of the latest segment, as the report's settings are."""
+    segments = values["segments"]
+    return segments[-1]["settings"].get("records_per_unit") if segments else None
 
 
 def _ledger_path(report: Path, ledger: str | os.PathLike[str] | None) -> Path:

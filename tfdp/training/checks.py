@@ -109,6 +109,11 @@ def check_fit(
                 f"{name}={value}, but the plan has {getattr(plan, name)}. Leave {name} out, or "
                 "make another plan."
             )
+    if plan.records_per_unit is not None:
+        raise ValueError(
+            f"The plan protects persons (records_per_unit={plan.records_per_unit}), and fit does "
+            "not know whose the records are: plan without records_per_unit."
+        )
     if plan.delta is None:
         raise ValueError(
             "The plan has no delta, so no epsilon could be stated after training: give the plan "

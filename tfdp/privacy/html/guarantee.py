@@ -56,9 +56,21 @@ def protection(v: Values) -> str:
                     "program, every other record and have unlimited computing power",
                 ),
                 ("Covered", "; ".join(v["covered"])),
+                *_groups(v),
+                *_public(v),
             ]
         ),
     )
+
+
+def _groups(v: Values) -> list[tuple[str, str]]:
+    """What the guarantee is worth to people with several records."""
+    found = [f"{size}: ε ≤ {figure(epsilon)}" for size, epsilon in v["epsilon_of_groups"].items()]
+    return [("Several records of one person", ", ".join(found))] if found else []
+
+
+def _public(v: Values) -> list[tuple[str, str]]:
+    return [("Public data", f"{name}: costs nothing") for name in v["public_data"]]
 
 
 def attack(v: Values) -> str:

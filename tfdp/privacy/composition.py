@@ -1,0 +1,173 @@
+"""What several runs on the same records cost together."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tfdp.privacy import _arguments as arguments
+from tfdp.privacy import _report_file as file
+from tfdp.privacy.accounting import ACCOUNTANTS, Guarantee, epsilon_by_accountant
+from tfdp.privacy.accounting import epsilon as account
+from tfdp.privacy.ledger import Ledger
+from tfdp.privacy.plan import PrivacyPlan
+from tfdp.privacy.settings import Segment, common_adjacency
+
+PUBLIC = "public"  #: Stands for a part that used no private record, and costs nothing.
+
+Part = Ledger | PrivacyPlan | Segment | Sequence[Segment] | str | os.PathLike
+
+
+@dataclasses.dataclass(frozen=True)
+class ComposedPart:
+    """One of the runs.
+
+    Attributes:
+        name: as given, or a number.
+        updates: how many private updates it made, or planned; 0 for public data.
+        epsilon: what it costs alone.
+        public: whether it used no private record.
+        counted_before: whether updates of it belong to an earlier part too (copies of a ledger),
+            and are counted there.
+    """
+
+    name: str
+    updates: int
+    epsilon: float
+    public: bool = False
+    counted_before: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Composition:
+    """Several runs and what they cost together; see `compose`.
+
+    Attributes:
+        guarantee: of all of them together.
+        by_accountant: epsilon of all of them by every accountant, None where one cannot answer.
+        adjacency: of the guarantee.
+        segments: all updates, for `spent=` of the calibrations.
+        parts: the runs, as given.
+    """
+
+    guarantee: Guarantee
+    by_accountant: dict[str, float | None]
+    adjacency: str
+    segments: tuple[Segment, ...]
+    parts: tuple[ComposedPart, ...]
+
+    @property
+    def epsilon(self) -> float:
+        """Epsilon of all runs together."""
+        return self.guarantee.epsilon
+
+    def to_dict(self) -> dict[str, Any]:
+        """The composition as values that JSON can hold (infinities as the string "inf")."""
+        return file.to_json(
+            {
+                "schema_version": 1,
+                "epsilon": self.epsilon,
+                "delta": self.guarantee.delta,
+                "accountant": self.guarantee.accountant_title,
+                **{f"epsilon_{name}": value for name, value in self.by_accountant.items()},
+                "adjacency": self.adjacency,
+                "parts": [dataclasses.asdict(part) for part in self.parts],
+                "note": self.guarantee.note,
+            }
+        )
+
+    def __str__(self) -> str:
+        delta = self.guarantee.delta
+        width = max((len(part.name) for part in self.parts), default=0) + 2
+        lines = [
+            f"Privacy of {len(self.parts)} parts together: (epsilon, delta) = "
+            f"({self.epsilon:.4g}, {delta:.3g}), by {self.guarantee.accountant_title}"
+        ]
+        lines += [f"  {part.name:<{width}}{_words(part)}" for part in self.parts]
+        if self.guarantee.note:
+            lines.append(f"  note: {self.guarantee.note}")
+        lines.append(
+            "  It covers all of these models, and a choice among them that looks at nothing else "
+            "that is private."
+        )
+        return "\n".join(lines)
+
+
+def compose(
+    parts: Mapping[str, Part] | Iterable[Part], delta: float, accountant: str = "auto"
+) -> Composition:
+    """The guarantee of several runs together: fits, segments, the models of a search.
+
+    Releases compose adaptively: later runs may depend on the results of earlier ones. Never add
+    epsilons up: that is loose, and wrong at a fixed delta.
+
+    Args:
+        parts: by name, or in a row: ledgers, files or folders of ledgers, plans (as if all their
+            updates were made), segments, or `PUBLIC` for data that are public. Segments that
+            several ledgers know, because one is a copy of the other, count once.
+        delta: strictly between 0 and 1.
+        accountant: as for `tfdp.privacy.epsilon`.
+
+    Raises:
+        TypeError: a part is of another kind.
+        ValueError: the parts protect different units or neighbours, or a number is out of range.
+        FileNotFoundError: a path holds no ledger.
+        LedgerError: a ledger was changed or damaged, or two of them contradict each other.
+    """
+    arguments.one_of("accountant", accountant, ACCOUNTANTS)
+    delta = arguments.delta(delta)
+    named = parts if isinstance(parts, Mapping) else {str(i): p for i, p in enumerate(parts, 1)}
+    union, loose = Ledger(), []
+    composed = []
+    for name, part in named.items():
+        if isinstance(part, str) and part == PUBLIC:
+            composed.append(ComposedPart(str(name), 0, 0.0, public=True))
+            continue
+        found = _segments_or_ledger(part)
+        own = found.segments() if isinstance(found, Ledger) else found
+        repeated = False
+        if isinstance(found, Ledger):
+            known = {entry.id for entry in union.entries}
+            repeated = any(entry.id in known for entry in found.entries)
+            union.merge(found)
+        else:
+            loose += own
+        updates = sum(segment.updates for segment in own)
+        alone = account(own, delta, accountant).epsilon
+        composed.append(ComposedPart(str(name), updates, alone, counted_before=repeated))
+    segments = [segment for segment in (*union.segments(), *loose) if segment.updates]
+    return Composition(
+        account(segments, delta, accountant),
+        epsilon_by_accountant(segments, delta),
+        common_adjacency(segments),
+        tuple(segments),
+        tuple(composed),
+    )
+
+
+def _segments_or_ledger(part: Part) -> Ledger | list[Segment]:
+    if isinstance(part, Ledger):
+        return part
+    if isinstance(part, PrivacyPlan):
+        return [Segment(part.settings, part.steps)]
+    if isinstance(part, Segment):
+        return [part]
+    if isinstance(part, str | os.PathLike):
+        return Ledger.read(Path(part))
+    if isinstance(part, Sequence):
+        segments = [item for item in part if isinstance(item, Segment)]
+        if len(segments) == len(part):
+            return segments
+    raise TypeError(
+        f"compose: expected ledgers, their paths, plans, segments or PUBLIC, got {part!r}."
+    )
+
+
+def _words(part: ComposedPart) -> str:
+    if part.public:
+        return "public data: costs nothing"
+    also = ", updates of an earlier part among them" if part.counted_before else ""
+    return f"{part.updates} updates{also}; alone epsilon = {part.epsilon:.4g}"
