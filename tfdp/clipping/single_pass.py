@@ -73,9 +73,10 @@ def single_pass(
 
     def again(factors: tf.Tensor) -> list[tf.Tensor]:
         factors = tf.cast(factors, losses.dtype)
-        return tape.gradient(
+        sums = tape.gradient(
             losses, weights, output_gradients=factors, unconnected_gradients="zero"
         )
+        return [tf.convert_to_tensor(total) for total in sums]  # a table's may be sparse
 
     found: dict[int, list[Term]] = {id(v): [] for v in forward.trainable}
     for tap in recorder.taps:
