@@ -35,6 +35,30 @@ def test_d1_noise_has_the_same_scale_and_is_drawn_once(run_in_subprocess, device
     assert many["replica_spread"] == 0
 
 
+def test_a_model_made_outside_the_strategy_is_refused_by_name_and_spends_nothing(
+    run_in_subprocess,
+):
+    printed = run_in_subprocess(
+        """
+        import tfdp
+        from tests.training.models import classifier, compiled, separable
+        plan = tfdp.PrivacyPlan(500, 500, 2, 1.0, noise_multiplier=1.0, delta=1e-5)
+        scope = tfdp.choose_strategy("mirrored").scope
+        early, late = classifier(), compiled(classifier(), plan)
+        for attempt in (lambda: compiled(early, plan), lambda: late.fit(*separable(), verbose=0)):
+            try:
+                with scope():
+                    attempt()
+            except ValueError as error:
+                print(error)
+        print(late.ledger.updates, "updates")
+        """,
+        devices=2,
+    )
+    assert printed.count("kernel, were made outside the scope of the MirroredStrategy") == 2
+    assert "0 updates" in printed
+
+
 def test_workers_on_two_machines_agree_with_one_device(run_in_subprocess):
     printed = run_in_subprocess("tests.training.two_workers", timeout=240)
     first, second, alone = (json.loads(line) for line in printed.strip().splitlines()[-3:])

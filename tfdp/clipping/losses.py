@@ -67,14 +67,43 @@ class _PerExample(keras.losses.Loss):
         in_mask = _keras_mask(y_pred)
         y_pred = keras.tree.map_structure(lambda y: tf.cast(y, self.dtype), y_pred)
         y_true = keras.tree.map_structure(lambda y: tf.cast(y, self.dtype), y_true)
+        y_true, impossible = without_impossible_classes(loss, y_true, y_pred)
         values = loss.call(y_true, y_pred)
         _check_per_example(self.name, values, y_pred)
         masks = [mask for mask in (in_mask, _keras_mask(values)) if mask is not None]
-        return mean_over_tokens(values, sample_weight, masks)
+        return mean_over_tokens(values, sample_weight, masks, impossible)
+
+
+def without_impossible_classes(
+    loss: Any, y_true: tf.Tensor, y_pred: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor | None]:
+    """Replaces class numbers that no output stands for, and says where they stood.
+
+    TensorFlow stops at them on CPUs and computes NaN elsewhere. Whether a run ends must not depend
+    on one record: its loss is made NaN everywhere, so that it is left out and counted.
+    """
+    name = getattr(loss, "name", "")
+    if name != "sparse_categorical_crossentropy" and not isinstance(
+        loss, keras.losses.SparseCategoricalCrossentropy
+    ):
+        return y_true, None
+    settings = getattr(loss, "_fn_kwargs", {})
+    classes = y_pred.shape[settings.get("axis", -1)]
+    impossible = ~((y_true >= 0) & (y_true < classes))
+    ignored = settings.get("ignore_class")
+    if ignored is not None:
+        impossible &= y_true != tf.cast(ignored, y_true.dtype)
+    y_true = tf.where(impossible, tf.zeros([], y_true.dtype), y_true)
+    if y_true.shape.rank == y_pred.shape.rank:  # as [..., 1]
+        impossible = tf.squeeze(impossible, -1)
+    return y_true, impossible
 
 
 def mean_over_tokens(
-    values: tf.Tensor, sample_weight: tf.Tensor | None, masks: list[tf.Tensor]
+    values: tf.Tensor,
+    sample_weight: tf.Tensor | None,
+    masks: list[tf.Tensor],
+    impossible: tf.Tensor | None = None,
 ) -> tf.Tensor:
     """Averages ``[B, ...]`` over each example's real tokens, after weighting: ``[B]``.
 
@@ -82,6 +111,7 @@ def mean_over_tokens(
       values: Loss of every token.
       sample_weight: ``[B]``, or any leading axes of ``values``; a zero marks no real token.
       masks: Booleans over leading axes of ``values``; False marks no real token.
+      impossible: Booleans like ``values``: real tokens whose example's loss is to be NaN.
     """
     real = tf.ones_like(values, dtype=tf.bool)
     for mask in masks:
@@ -94,7 +124,11 @@ def mean_over_tokens(
     values = tf.where(real, values, 0)
     axes = list(range(1, values.shape.rank))
     count = tf.reduce_sum(tf.cast(real, values.dtype), axis=axes)
-    return tf.reduce_sum(values, axis=axes) / tf.maximum(count, 1)
+    mean = tf.reduce_sum(values, axis=axes) / tf.maximum(count, 1)
+    if impossible is None:
+        return mean
+    spoiled = tf.reduce_any(real & impossible, axis=axes)
+    return mean * tf.where(spoiled, tf.constant(float("nan"), mean.dtype), 1)
 
 
 def _expand(weight: tf.Tensor, values: tf.Tensor) -> tf.Tensor:

@@ -99,7 +99,11 @@ class ImageTextSource(RecordSource):
 
     @property
     def truncated_captions(self) -> int:
-        """Number of distinct records so far whose caption was cut to `max_length` ids."""
+        """Number of distinct records so far whose caption was cut to `max_length` ids.
+
+        An exact fact about private records, like `bad_records`, and covered by no guarantee: it
+        is for whoever holds them, not to be published.
+        """
         return self._truncated.counts().get("truncated", 0)
 
     def fetch(self, indices: tf.Tensor, update: tf.Tensor) -> Fetched:

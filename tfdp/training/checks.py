@@ -52,8 +52,26 @@ def check_overrides(model_class: type) -> None:
             )
 
 
+def check_strategy(model: keras.Model) -> None:
+    """Raises for a model whose weights lie outside the strategy that it would train under."""
+    strategy = model.distribute_strategy
+    if strategy.num_replicas_in_sync == 1:
+        return
+    outside = [
+        v.path for v in model.variables if not strategy.extended.variable_created_in_scope(v.value)
+    ]
+    if outside:
+        raise ValueError(
+            f"{len(outside)} variables of {model.name!r}, such as {outside[0]}, were made outside "
+            f"the scope of the {type(strategy).__name__} that compile or fit was called in, so "
+            "its replicas cannot share them. Build or load the model inside `with "
+            "strategy.scope():`, like the optimizer."
+        )
+
+
 def check_unchanged(model: keras.Model, state: PrivateState) -> None:
     """Raises if weights or optimizer are not those that were compiled."""
+    check_strategy(model)
     if state.trainable and state.trainable != [id(v) for v in model.trainable_variables]:
         raise ValueError(
             "The set of trainable weights changed after compile (a layer was frozen, unfrozen "

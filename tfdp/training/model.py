@@ -88,6 +88,7 @@ class DPModel(_MIXIN):
         """
         checks.check_compile(optimizer, microbatch_size, seed)
         checks.check_overrides(self._plain_class or type(self))
+        checks.check_strategy(self)
         ledger = self._with_earlier_spending(ledger)
         # Loss scaling reacts to private gradients; half precision is clipped in float32 anyway.
         kwargs["auto_scale_loss"] = False
