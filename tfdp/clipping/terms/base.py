@@ -42,10 +42,8 @@ class ExplicitTerm(Term):
         return row_squares(self.gradients)
 
     def weighted_sum(self, coefficients: tf.Tensor) -> tf.Tensor:
-        size = math.prod(self.gradients.shape[1:])
-        flat = tf.reshape(self.gradients, [-1, size])
-        total = tf.matmul(coefficients[tf.newaxis, :], flat)
-        return tf.reshape(total, self.gradients.shape[1:])
+        # Not as a product of a vector and a matrix: XLA's takes four times as long on CPUs.
+        return tf.reduce_sum(scale_rows(coefficients, self.gradients), axis=0)
 
     def per_example(self) -> tf.Tensor:
         return self.gradients
@@ -56,7 +54,14 @@ class ExplicitTerm(Term):
 
 def row_squares(values: tf.Tensor) -> tf.Tensor:
     """Sums the squares of every example's numbers: ``[B, ...] -> [B]``."""
-    return tf.reduce_sum(values * values, axis=list(range(1, values.shape.rank)))
+    squares = values * values
+    if squares.shape.rank > 2:
+        # XLA adds along the last axis one number after the other, except in a product. The product
+        # is of plain matrices: TensorFlow's, of a stack by one vector, may read out of bounds.
+        length = squares.shape[-1]
+        rows = tf.matmul(tf.reshape(squares, [-1, length]), tf.ones([length, 1], squares.dtype))
+        squares = tf.reshape(rows, [-1, math.prod(squares.shape[1:-1])])
+    return tf.reduce_sum(squares, axis=1) if squares.shape.rank == 2 else squares
 
 
 def scale_rows(coefficients: tf.Tensor, values: tf.Tensor) -> tf.Tensor:

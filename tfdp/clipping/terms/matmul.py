@@ -42,10 +42,14 @@ class MatMulTerm(Term):
     def weighted_sum(self, coefficients: tf.Tensor) -> tf.Tensor:
         if self.forms_gradients:
             return tf.reshape(ExplicitTerm(self._matrices()).weighted_sum(coefficients), self.shape)
-        scaled = scale_rows(coefficients, self.output_gradients)
-        p, q = self.inputs.shape[2], self.output_gradients.shape[2]
+        inputs, gradients = self.inputs, self.output_gradients
+        p, q = inputs.shape[2], gradients.shape[2]
+        if p < q:  # the factors go to the narrower side
+            inputs = scale_rows(coefficients, inputs)
+        else:
+            gradients = scale_rows(coefficients, gradients)
         total = tf.matmul(
-            tf.reshape(self.inputs, [-1, p]), tf.reshape(scaled, [-1, q]), transpose_a=True
+            tf.reshape(inputs, [-1, p]), tf.reshape(gradients, [-1, q]), transpose_a=True
         )
         return tf.reshape(total, self.shape)
 
