@@ -3,6 +3,7 @@
 import json
 import sys
 
+import keras
 import numpy as np
 
 import tfdp
@@ -32,6 +33,19 @@ def train(strategy, noise=0.0):
     }
 
 
+def half(strategy):
+    """An epoch in float16."""
+    keras.config.set_dtype_policy("mixed_float16")
+    plan = tfdp.PrivacyPlan(500, 50, 10, 0.5, noise_multiplier=0.0, delta=1e-5)
+    with strategy.scope():
+        optimizer = tfdp.optimizers.DPSGD(0.5, privacy=plan)
+        model = compiled(classifier(), plan, optimizer, seed=8)
+    before = model.get_weights()
+    model.fit(*separable(), verbose=0)
+    moved = [a - b for a, b in zip(model.get_weights(), before, strict=True)]
+    return {"moved": np.concatenate([m.ravel() for m in moved]).tolist()}
+
+
 def noise(strategy):
     plan = tfdp.PrivacyPlan(256, 64, 1, 2.0, noise_multiplier=1.5, delta=1e-5)
     with strategy.scope():
@@ -47,5 +61,5 @@ def noise(strategy):
 
 if __name__ == "__main__":
     chosen = tfdp.choose_strategy(sys.argv[1])
-    result = {"train": train, "noise": noise}[sys.argv[2]](chosen)
+    result = {"train": train, "half": half, "noise": noise}[sys.argv[2]](chosen)
     print(json.dumps({"replicas": chosen.num_replicas_in_sync, **result}))

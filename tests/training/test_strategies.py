@@ -1,8 +1,14 @@
-"""Several devices give what one gives. Every case runs in a process of its own."""
+"""Several devices give what one gives.
+
+Every case runs in a process of its own, which is killed and fails if it hangs (D7).
+"""
 
 import json
 
+import numpy as np
 import pytest
+
+import tfdp
 
 CASE = "tests.training.distributed_case"
 
@@ -13,7 +19,7 @@ def outcome(run_in_subprocess, devices, strategy, case):
 
 
 @pytest.mark.parametrize("devices", [2, 4])
-def test_d2_d3_e1_weights_equal_one_device_at_zero_noise_with_uneven_and_empty_batches(
+def test_d2_d3_d6_e1_weights_equal_one_device_at_zero_noise_with_uneven_and_empty_batches(
     run_in_subprocess, devices
 ):
     one = outcome(run_in_subprocess, 1, "one_device", "train")
@@ -28,11 +34,23 @@ def test_d2_d3_e1_weights_equal_one_device_at_zero_noise_with_uneven_and_empty_b
 
 
 @pytest.mark.parametrize("devices", [2, 4])
-def test_d1_noise_has_the_same_scale_and_is_drawn_once(run_in_subprocess, devices):
+def test_d1_d10_noise_has_the_same_scale_and_is_drawn_once(run_in_subprocess, devices):
     many = outcome(run_in_subprocess, devices, "mirrored", "noise")
     # 1.5 * 2 / 64 within 1 %: a false alarm below 1e-40 (a million coordinates).
     assert many["deviation"] == pytest.approx(0.046875, rel=0.01)
     assert many["replica_spread"] == 0
+
+
+def test_d5_half_precision_on_two_devices_does_what_it_does_on_one(run_in_subprocess):
+    one = outcome(run_in_subprocess, 1, "one_device", "half")["moved"]
+    two = outcome(run_in_subprocess, 2, "mirrored", "half")["moved"]
+    assert np.linalg.norm(np.subtract(one, two)) < 0.02 * np.linalg.norm(one)
+
+
+@pytest.mark.parametrize("name", ["model_parallel", "sharded", "fsdp"])
+def test_d12_d13_splitting_a_model_over_devices_is_refused_with_what_there_is(name):
+    with pytest.raises(ValueError, match="one_device, mirrored, multi_worker, tpu"):
+        tfdp.choose_strategy(name)
 
 
 def test_a_model_made_outside_the_strategy_is_refused_by_name_and_spends_nothing(
