@@ -65,6 +65,27 @@ def test_an_update_is_on_the_disk_when_record_returns(tmp_path, monkeypatch):
     assert len(synced) == 4, "the first update of a segment is synced by the file's renewal"
 
 
+def test_a_new_segment_is_flushed_before_it_takes_its_place_and_its_folder_after(
+    tmp_path, monkeypatch
+):
+    done = []
+    sync, replace = os.fsync, os.replace
+
+    def noted_sync(descriptor):
+        done.append(os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
+        sync(descriptor)
+
+    def noted_replace(source, target):
+        done.append("replace")
+        replace(source, target)
+
+    with Ledger(tmp_path / "folder") as ledger:
+        monkeypatch.setattr(os, "fsync", noted_sync)
+        monkeypatch.setattr(os, "replace", noted_replace)
+        ledger.record(ONE)
+    assert done == ["ledger.jsonl.new", "replace", "folder"]
+
+
 def test_the_file_is_one_readable_line_a_segment(tmp_path):
     with Ledger(tmp_path) as ledger:
         fill(ledger, (ONE, 3), (OTHER, 2))

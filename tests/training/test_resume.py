@@ -6,7 +6,7 @@ import pytest
 
 import tfdp
 from tests.training.models import classifier, compiled, separable
-from tfdp.privacy import Ledger
+from tfdp.privacy import Ledger, LedgerError
 from tfdp.training.callbacks import TrainingLog
 from tfdp.training.checkpoints import CheckpointEvery
 
@@ -94,6 +94,25 @@ def test_updates_lost_by_a_crash_stay_counted_and_the_budget_is_a_wall(tmp_path)
     assert report["steps"] == STEPS
     with pytest.raises(ValueError, match="plan of 10 updates"):
         run(tmp_path, seed=None)
+
+
+def test_an_update_that_cannot_be_entered_is_not_made(tmp_path):
+    weights = []
+
+    class TidyPerson(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            weights.append(self.model.get_weights())
+            if len(weights) == 2:
+                (tmp_path / "ledger.jsonl").unlink()
+
+    plan = tfdp.PrivacyPlan(500, 500, STEPS, 1.0, noise_multiplier=1.0, delta=1e-5)
+    with Ledger(tmp_path / "ledger.jsonl") as ledger:
+        model = compiled(classifier(), plan, ledger=ledger)
+        with pytest.raises(LedgerError, match="no update is made"):
+            model.fit(*separable(), verbose=0, callbacks=[TidyPerson()])
+    assert len(weights) == 2
+    for entered, left in zip(weights[-1], model.get_weights(), strict=True):
+        np.testing.assert_array_equal(entered, left)
 
 
 def test_f2_a_resumed_run_never_replays_noise(tmp_path):
