@@ -64,8 +64,8 @@ MUTATIONS = (
     Mutation(
         "no_mask",
         "tfdp/clipping/function.py",
-        "used = batch.mask & tf.math.is_finite(norms)",
-        "used = tf.math.is_finite(norms)",
+        "used = batch.mask & tf.math.is_finite(self._by_row(norms))",
+        "used = tf.math.is_finite(self._by_row(norms))",
         INVARIANTS,
     ),
     Mutation(

@@ -18,6 +18,7 @@ from tfdp.clipping.probe import refuse_mixing, refuse_wrong_rules
 from tfdp.clipping.refusals import refuse_mixing_layers
 from tfdp.clipping.single_pass import PerExample, single_pass
 from tfdp.clipping.survey import survey
+from tfdp.clipping.terms import of_units
 from tfdp.clipping.vectorized import vectorized
 
 ENGINES = ("auto", "single_pass", "two_pass", "vectorized")
@@ -28,8 +29,9 @@ class Clipped(NamedTuple):
 
     Attributes:
       sums: Clipped gradient sum of every trainable variable, at least float32.
-      norms: ``[B]`` gradient norms before clipping; not finite where an example overflowed.
-      squared_norms: ``[weights, B]``: their squares, apart for every trainable variable.
+      norms: ``[U]`` gradient norms before clipping, of the units that are clipped; not finite where
+        one overflowed. A unit is an example, unless several are clipped together.
+      squared_norms: ``[weights, U]``: their squares, apart for every trainable variable.
       losses: ``[B]``; zero at padding.
       used: ``[B]`` bool: the rows that contributed (neither padding nor non-finite).
       outputs: The model's outputs, or None.
@@ -59,6 +61,8 @@ class ClippedGradient:
         model.
       with_outputs: Whether to return the model's outputs, which metrics need.
       jit_compile: Whether XLA compiles the function.
+      records_per_unit: How many consecutive rows are clipped together: the sum of their gradients
+        is what has norm at most C. If it overflows the unit contributes nothing.
 
     Raises:
       ValueError: An argument is out of range.
@@ -73,6 +77,7 @@ class ClippedGradient:
         engine: str = "auto",
         with_outputs: bool = False,
         jit_compile: bool = True,
+        records_per_unit: int = 1,
     ):
         if engine not in ENGINES:
             raise ValueError(f"engine={engine!r}: expected one of {', '.join(ENGINES)}.")
@@ -86,6 +91,7 @@ class ClippedGradient:
         self._engine = engine
         self._with_outputs = with_outputs
         self._jit_compile = jit_compile
+        self._unit = records_per_unit
         self._plans: dict[tuple, Plan] = {}
         self._function = tf.function(self._clipped, jit_compile=jit_compile, autograph=False)
 
@@ -141,19 +147,29 @@ class ClippedGradient:
         batch = without_padding(batch)
         found = self._per_example(weights, state, batch)
         scale = self.forward.loss_scale
-        squares = squared_norms(found.terms, batch.mask.shape[0]) / scale**2
+        # Padding must not reach the sum of the unit that it fills up.
+        clean = cut_rows or self._unit > 1
+        rows = [t.keep(batch.mask) if t and clean else t for t in found.terms]
+        terms = [t and of_units(t, self._unit) for t in rows]
+        squares = squared_norms(terms, batch.mask.shape[0] // self._unit) / scale**2
         norms = tf.sqrt(tf.reduce_sum(squares, axis=0))
-        used = batch.mask & tf.math.is_finite(norms)
+        used = batch.mask & tf.math.is_finite(self._by_row(norms))
+        units = tf.reduce_any(tf.reshape(used, [-1, self._unit]), axis=1)
         factors = [
-            tf.where(used, own, 0) for own in self.clipping.factors(squares, self.forward.trainable)
+            tf.where(units, own, 0)
+            for own in self.clipping.factors(squares, self.forward.trainable)
         ]
         if self._engine == "two_pass" and found.second_pass is not None and not cut_rows:
-            sums = found.second_pass(factors[0])
+            sums = found.second_pass(self._by_row(factors[0]))
         else:
-            terms = [t.keep(used) if t and cut_rows else t for t in found.terms]
+            terms = [t.keep(units) if t and cut_rows else t for t in terms]
             sums = [total / scale for total in clipped_sums(terms, factors, weights)]
         outputs = found.outputs if self._with_outputs else None
         return Clipped(sums, norms, squares, found.losses, used, outputs)
+
+    def _by_row(self, values: tf.Tensor) -> tf.Tensor:
+        """Gives every row what its unit has."""
+        return values if self._unit == 1 else tf.repeat(values, self._unit)
 
     def _check_two_pass(self) -> None:
         if isinstance(self.clipping, PerLayer):

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
+from tfdp.data import RecordSource
 from tfdp.optimizers import PrivateOptimizer
 from tfdp.privacy import PrivacyPlan
+from tfdp.sampling import UnitRecords
 
 if TYPE_CHECKING:
     from tfdp.training.state import PrivateState
@@ -105,6 +107,7 @@ def check_fit(
     num_examples: int | None,
     delta: float | None,
     validation_split: float,
+    group_ids: Any = None,
 ) -> None:
     """Raises for arguments of fit that would break the contract with the plan."""
     if validation_split:
@@ -119,6 +122,7 @@ def check_fit(
             f"{plan.batch_size}. Leave batch_size out, or make another plan. (To bound memory, "
             "set microbatch_size in compile.)"
         )
+    _check_unit(None if plan is None else plan.records_per_unit, group_ids)
     if plan is None:
         return
     for name, value in (("num_examples", num_examples), ("delta", delta)):
@@ -127,16 +131,37 @@ def check_fit(
                 f"{name}={value}, but the plan has {getattr(plan, name)}. Leave {name} out, or "
                 "make another plan."
             )
-    if plan.records_per_unit is not None:
-        raise ValueError(
-            f"The plan protects persons (records_per_unit={plan.records_per_unit}), and fit does "
-            "not know whose the records are: plan without records_per_unit."
-        )
     if plan.delta is None:
         raise ValueError(
             "The plan has no delta, so no epsilon could be stated after training: give the plan "
             "its delta, commonly below 1/N."
         )
+
+
+def _check_unit(records_per_unit: int | None, group_ids: Any) -> None:
+    """Raises unless plan and data agree on what is protected."""
+    if group_ids is None and records_per_unit is not None:
+        raise ValueError(
+            f"The plan protects persons (records_per_unit={records_per_unit}), and fit does not "
+            "know whose the records are: pass group_ids, or plan without records_per_unit."
+        )
+    if group_ids is not None and records_per_unit is None:
+        raise ValueError(
+            "group_ids: the plan protects single records. To protect the persons behind them, "
+            "plan with records_per_unit, and with num_examples and batch_size counting persons."
+        )
+
+
+def units_of(plan: PrivacyPlan | None, source: RecordSource, group_ids: Any) -> UnitRecords | None:
+    """Returns whose the records are, where the plan protects persons."""
+    if plan is None or plan.records_per_unit is None:
+        return None
+    units = UnitRecords(group_ids, plan.records_per_unit)
+    if units.num_records != len(source):
+        raise ValueError(
+            f"group_ids holds {units.num_records} ids for {len(source)} records: give one a record."
+        )
+    return units
 
 
 def plan_from_fit(

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfdp.clipping import Batch
 from tfdp.data import RecordSource
-from tfdp.sampling import Sampler, split_into_chunks
+from tfdp.sampling import Sampler, UnitRecords, split_into_chunks
 
 
 class MicrobatchStream:
@@ -26,6 +26,11 @@ class MicrobatchStream:
       microbatch_size: Rows that one replica handles at a time.
       strategy: The distribution strategy of the model.
       seed: ``[2]`` integers, from which dropout draws.
+      units: Whose the records are, where the sampler draws persons. Sub-batches then hold whole
+        persons, each in as many rows as the bound on their records.
+
+    Raises:
+      ValueError: A sub-batch does not hold one person.
     """
 
     def __init__(
@@ -35,18 +40,28 @@ class MicrobatchStream:
         microbatch_size: int,
         strategy: tf.distribute.Strategy,
         seed: np.ndarray,
+        units: UnitRecords | None = None,
     ):
         self._source = source
         self._sampler = sampler
-        self._size = microbatch_size
+        rows_each = 1 if units is None else units.records_per_unit
+        if microbatch_size < rows_each:
+            raise ValueError(
+                f"microbatch_size={microbatch_size} is less than the records of one person, "
+                f"records_per_unit={rows_each}, which are clipped together: raise the former, or "
+                "plan with fewer records a person."
+            )
+        self._drawn_at_once = microbatch_size // rows_each
+        self._size = self._drawn_at_once * rows_each
+        self._units = units
         self._strategy = strategy
         self._replicas = strategy.num_replicas_in_sync
         self._seed = tf.constant(seed.astype(np.int64) % (2**31), tf.int32)
 
     def steps(self, update: int) -> int:
         """Returns how many sub-batches every replica handles in an update."""
-        rows = self._sampler.count(update)
-        return max(1, math.ceil(rows / (self._size * self._replicas)))
+        drawn = self._sampler.count(update)
+        return max(1, math.ceil(drawn / (self._drawn_at_once * self._replicas)))
 
     def iterator(self, first_update: int) -> Iterator[Any]:
         """Returns an endless iterator of sub-batches, from an update on."""
@@ -63,14 +78,14 @@ class MicrobatchStream:
     def _dataset(self, first_update: int, worker: int, workers: int) -> tf.data.Dataset:
         local = self._replicas // workers
 
-        def chunks():
+        def sub_batches():
             update = first_update
             while True:
                 drawn = self._sampler.indices(update)
-                rows, mask = split_into_chunks(drawn, self._size, self._replicas)
-                for i in range(len(rows)):
+                chunks, masks = split_into_chunks(drawn, self._drawn_at_once, self._replicas)
+                for i in range(len(chunks)):
                     if i % self._replicas // local == worker:  # consecutive ones go side by side
-                        yield update, i, rows[i], mask[i]
+                        yield update, i, *self._rows(chunks[i], masks[i])
                 update += 1
 
         signature = (
@@ -79,13 +94,17 @@ class MicrobatchStream:
             tf.TensorSpec([self._size], tf.int64),
             tf.TensorSpec([self._size], tf.bool),
         )
-        dataset = tf.data.Dataset.from_generator(chunks, output_signature=signature)
+        dataset = tf.data.Dataset.from_generator(sub_batches, output_signature=signature)
         # Endless data keep their static shapes on the way to the replicas.
         dataset = dataset.apply(
             tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
         )
         dataset = dataset.map(self._load, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         return dataset.prefetch(2)
+
+    def _rows(self, drawn: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Records of what the sampler drew."""
+        return (drawn, mask) if self._units is None else self._units.rows(drawn, mask)
 
     def _load(self, update: tf.Tensor, chunk: tf.Tensor, rows: tf.Tensor, mask: tf.Tensor) -> Batch:
         x, y, sample_weight, valid = self._source.fetch(rows, update)

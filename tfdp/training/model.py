@@ -128,6 +128,7 @@ class DPModel(_MIXIN):
         validation_freq: Any = 1,
         num_examples: int | None = None,
         delta: float | None = None,
+        group_ids: Any = None,
     ) -> keras.callbacks.History:
         """Trains for the updates of the plan, or for ``epochs`` of it.
 
@@ -152,6 +153,9 @@ class DPModel(_MIXIN):
           validation_freq: As in Keras.
           num_examples: Public number of records, where the optimizer has no plan.
           delta: The delta to report, where the optimizer has no plan.
+          group_ids: For every record whose it is, ``[N]`` integers or strings, where the plan
+            has ``records_per_unit``: persons are then sampled, and the sum of the gradients of a
+            person's records is clipped. Of more records than that the first ones are used.
 
         Returns:
           The Keras history; ``epsilon`` is among the logs.
@@ -162,11 +166,13 @@ class DPModel(_MIXIN):
         """
         state = self._compiled_state("fit")
         checks.check_unchanged(self, state)
-        checks.check_fit(self.optimizer.privacy, batch_size, num_examples, delta, validation_split)
+        plan = self.optimizer.privacy
+        checks.check_fit(plan, batch_size, num_examples, delta, validation_split, group_ids)
         checks.warn_of_callbacks(callbacks)
         if class_weight is not None:
             sample_weight = checks.class_to_sample_weight(class_weight, y, sample_weight)
         source = as_source(x, y, sample_weight)
+        state.units = checks.units_of(plan, source, group_ids)
         initial_epoch = self._initial_epoch or initial_epoch
         asked = None if epochs is None else epochs - initial_epoch
         state.plan = self.optimizer.privacy or checks.plan_from_fit(
@@ -322,7 +328,8 @@ class DPModel(_MIXIN):
         state = self._compiled_state("fit")
         default = DEFAULT_MICROBATCH_SIZE
         if state.plan is not None:
-            default = min(default, math.ceil(state.plan.batch_size))
+            each = state.plan.records_per_unit or 1
+            default = max(each, min(default, math.ceil(state.plan.batch_size) * each))
         return asked or state.microbatch_size or default
 
     def _make_run(self, source: RecordSource, updates: int, per_epoch: int) -> PrivateRun:
@@ -333,7 +340,8 @@ class DPModel(_MIXIN):
             state.update = self._make_update()
         key = NoiseKey.from_entropy() if state.seed is None else NoiseKey.from_seed(state.seed)
         key = agreed_key(key, self.distribute_strategy)
-        return PrivateRun(self, source, self._rows_at_a_time(), key, updates, per_epoch)
+        rows = self._rows_at_a_time()
+        return PrivateRun(self, source, rows, key, updates, per_epoch, state.units)
 
     def _build_for(self, source: RecordSource) -> None:
         """Creates all variables, from the shapes of a batch of two."""
@@ -353,6 +361,7 @@ class DPModel(_MIXIN):
             engine=state.engine,
             with_outputs=self._compile_metrics is not None,
             jit_compile=self._may_jit(),
+            records_per_unit=state.plan.records_per_unit or 1,
         )
         on_metrics = functools.partial(update_metrics, self)
         return PrivateUpdate(

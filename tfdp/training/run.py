@@ -13,7 +13,13 @@ import tensorflow as tf
 from tfdp.data import RecordSource
 from tfdp.privacy import PrivacyPlan
 from tfdp.privacy.noise import NoiseKey
-from tfdp.sampling import FixedSizeSampler, FullBatchSampler, PoissonSampler, Sampler
+from tfdp.sampling import (
+    FixedSizeSampler,
+    FullBatchSampler,
+    PoissonSampler,
+    Sampler,
+    UnitRecords,
+)
 from tfdp.training.epsilon import EpsilonMeter
 from tfdp.training.microbatches import MicrobatchStream
 from tfdp.training.state import PrivateState
@@ -30,6 +36,7 @@ class PrivateRun:
       key: Key of all randomness: noise, sampling, dropout.
       updates: How many updates the run may make.
       updates_per_epoch: Epoch length in updates.
+      units: Whose the records are, where the plan protects persons.
     """
 
     def __init__(
@@ -40,6 +47,7 @@ class PrivateRun:
         key: NoiseKey,
         updates: int,
         updates_per_epoch: int,
+        units: UnitRecords | None = None,
     ):
         self._model = model
         state: PrivateState = model._private
@@ -56,10 +64,11 @@ class PrivateRun:
         sampling = key.child("sampling").as_int()
         self._stream = MicrobatchStream(
             source,
-            sampler_for(self._plan, len(source), sampling),
+            _sampler(self._plan, source, units, sampling),
             microbatch_size,
             model.distribute_strategy,
             seed=key.child("dropout").seeds(0, 1)[0],
+            units=units,
         )
         self._batches = self._stream.iterator(self._next)
 
@@ -103,8 +112,23 @@ class PrivateRun:
             ledger.record(settings)
 
 
-def sampler_for(plan: PrivacyPlan, records: int, seed: int) -> Sampler:
+def _sampler(
+    plan: PrivacyPlan, source: RecordSource, units: UnitRecords | None, seed: int
+) -> Sampler:
+    """Returns the sampler of records, or of the persons whose they are."""
+    if units is None:
+        return sampler_for(plan, len(source), seed)
+    return sampler_for(plan, units.num_units, seed, what="persons")
+
+
+def sampler_for(plan: PrivacyPlan, records: int, seed: int, what: str = "records") -> Sampler:
     """Returns the sampler that executes what the plan accounts for.
+
+    Args:
+      plan: The plan.
+      records: How many there are to sample from.
+      seed: Of the sampling, 128 bits.
+      what: What they are, for messages.
 
     Raises:
       ValueError: ``fit`` does not execute the plan's sampling, or not on so many records.
@@ -113,7 +137,7 @@ def sampler_for(plan: PrivacyPlan, records: int, seed: int) -> Sampler:
         if records != plan.num_examples:
             raise ValueError(
                 f"The plan draws batches of fixed size from num_examples={plan.num_examples} "
-                f"records and the data hold {records}: the sampling would not be the one "
+                f"{what} and the data hold {records}: the sampling would not be the one "
                 "accounted for. Make the plan for the data's size."
             )
         return FixedSizeSampler(records, plan.batch_size, seed)
@@ -125,7 +149,7 @@ def sampler_for(plan: PrivacyPlan, records: int, seed: int) -> Sampler:
     if abs(records - plan.num_examples) > 0.01 * plan.num_examples:
         warnings.warn(
             f"The plan is for num_examples={plan.num_examples} and the data hold {records} "
-            "records. The guarantee holds, but batches will be "
+            f"{what}. The guarantee holds, but batches will be "
             f"{records / plan.num_examples:.3g} times the expected size.",
             stacklevel=2,
         )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tfdp.privacy import Ledger, PrivacyPlan
+from tfdp.sampling import UnitRecords
 
 if TYPE_CHECKING:
     from tfdp.training.run import PrivateRun
@@ -34,6 +35,7 @@ class PrivateState:
       trainable: Identities of the trainable variables that the engine was made for.
       update: What runs an update, made by the first ``fit``.
       run: The run in progress.
+      units: Whose the records are, where the plan protects persons.
       examples: Examples that took part in updates, counted with repetition.
       non_finite: How many of them were left out since their gradient was not finite.
     """
@@ -50,6 +52,7 @@ class PrivateState:
     trainable: list[int]
     update: PrivateUpdate | None = None
     run: PrivateRun | None = None
+    units: UnitRecords | None = None
     examples: Any = 0
     non_finite: Any = 0
 
@@ -60,7 +63,10 @@ class PrivateState:
 
     def counts(self) -> dict[str, int]:
         """Returns the counts as integers: exact facts about private data, for its holder."""
-        return {"examples_used": int(self.examples), "non_finite_examples": int(self.non_finite)}
+        found = {"examples_used": int(self.examples), "non_finite_examples": int(self.non_finite)}
+        if self.units is not None:
+            found["records_beyond_records_per_unit"] = self.units.records_left_out
+        return found
 
 
 def fingerprint(optimizer: Any, microbatch_size: int | None, seed: int | None) -> str:

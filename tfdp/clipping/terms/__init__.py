@@ -10,6 +10,7 @@ from tfdp.clipping.terms.convolution import ConvolutionTerm, Window
 from tfdp.clipping.terms.lookup import LookupTerm
 from tfdp.clipping.terms.matmul import GroupedMatMulTerm, MatMulTerm
 from tfdp.clipping.terms.merge import SumTerm, merge
+from tfdp.clipping.terms.units import of_units
 
 __all__ = [
     "ConvolutionTerm",
@@ -21,4 +22,5 @@ __all__ = [
     "Term",
     "Window",
     "merge",
+    "of_units",
 ]
