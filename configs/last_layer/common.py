@@ -1,11 +1,14 @@
 """What the studies of last layers have in common."""
 
 import math
+from typing import Any
 
 import ml_collections
 
 #: A method's own preparation, but for centring and square roots.
 _AS_PUBLISHED = {"normalise": "unit", "centre": "none"}
+#: Private training of the backbone, by part; "norm" is for backbones that have such layers.
+_PARTS = ("none", "bias", "lora", "last_block", "all")
 
 
 def study(arg: str) -> ml_collections.ConfigDict:
@@ -13,8 +16,37 @@ def study(arg: str) -> ml_collections.ConfigDict:
 
     `auto` picks by a rule and has nothing to tune, like `one_step`. Where a method has a grid,
     the best choice on a held-out tenth of the training rows is taken, for each epsilon.
+
+    Args:
+        arg: "" for all methods on features; "quick" for three of them; "fine_tune" for private
+            training of the backbone or parts of it, from the pictures themselves.
     """
-    methods = {
+    config = ml_collections.ConfigDict()
+    config.train_split = "train"
+    config.test_split = "test"
+    config.delta = 1e-5
+    config.adjacency = "add_or_remove_one"
+    config.epsilons = (0.1, 0.5, 1.0, 2.0, 4.0, 8.0, math.inf)
+    config.seeds = 5
+    config.methods = _methods()
+    if arg == "quick":
+        config.seeds = 2
+        config.methods = {name: _methods()[name] for name in ("auto", "one_step", "logistic")}
+    elif arg == "fine_tune":
+        config.seeds, config.epsilons = 1, (8.0,)
+        config.methods = {f"fine_tune_{part}": _fine_tuning(part) for part in _PARTS}
+    elif arg:
+        raise ValueError(f"the config takes no argument, 'quick' or 'fine_tune', got {arg!r}.")
+    config.tuning = {"held_out": 0.1, "charge": False, "seed": 1000}
+    # Where fine-tuning and export find the backbone; "" and 0 mean its own.
+    config.backbone = {"name": "efficientnet_lite0", "weights": "", "image_size": 0}
+    config.pictures = {"dataset": "", "path": ""}
+    config.export = {"method": "", "epsilon": 1.0}
+    return config
+
+
+def _methods() -> dict[str, Any]:
+    return {
         "auto": {},
         "one_step": {"preparation": _AS_PUBLISHED},
         "one_step_centred": {
@@ -30,17 +62,8 @@ def study(arg: str) -> ml_collections.ConfigDict:
         "full_batch": {},
         "logistic": {"epsilons": (math.inf,)},
     }
-    if arg == "quick":
-        methods = {name: methods[name] for name in ("auto", "one_step", "logistic")}
-    elif arg:
-        raise ValueError(f"the config takes no argument or 'quick', got {arg!r}.")
-    config = ml_collections.ConfigDict()
-    config.train_split = "train"
-    config.test_split = "test"
-    config.delta = 1e-5
-    config.adjacency = "add_or_remove_one"
-    config.epsilons = (0.1, 0.5, 1.0, 2.0, 4.0, 8.0)
-    config.seeds = 2 if arg == "quick" else 5
-    config.methods = methods
-    config.tuning = {"held_out": 0.1, "charge": False, "seed": 1000}
-    return config
+
+
+def _fine_tuning(part: str) -> dict[str, Any]:
+    settings = {"part": part, "optimizer": "lamb", "batch_size": 1024, "epochs": 3.0}
+    return {"method": "fine_tune", "settings": settings}

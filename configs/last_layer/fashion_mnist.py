@@ -12,9 +12,10 @@ from configs.last_layer import common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
-    """Returns the study; `:quick` has three methods and two seeds."""
+    """Returns the study; `:quick` has three methods, `:fine_tune` trains the backbone too."""
     config = common.study(arg)
     config.title = "Fashion-MNIST, EfficientNet-Lite0 features"
     config.features = "features/fashion_mnist"
+    config.pictures = {"dataset": "fashion_mnist", "path": "/usr/share/datasets/fashion-mnist"}
     config.num_examples = 60_000
     return config

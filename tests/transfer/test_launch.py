@@ -8,7 +8,9 @@ import ml_collections
 import numpy as np
 import pytest
 
-from launch.finetune_last_layer import study_cells
+from launch._last_layer_export import export_cell
+from launch._last_layer_study import study_cells
+from tfdp.export import read_report
 
 CONFIG = """
 import ml_collections
@@ -20,10 +22,17 @@ def get_config():
         "delta": 1e-4, "adjacency": "add_or_remove_one",
         "epsilons": (1.0, 8.0), "seeds": 2,
         "tuning": {"held_out": 0.1, "charge": False, "seed": 1},
+        "backbone": {"name": "", "weights": "", "image_size": 0},
+        "pictures": {"dataset": "npz", "path": ""},
+        "export": {"method": "tuned", "epsilon": 8.0},
         "methods": {
             "one_step": {},
             "tuned": {
                 "method": "least_squares", "grid": {"ridge": [1e-3, 1e-1]}, "epsilons": (8.0,)
+            },
+            "biases": {
+                "method": "fine_tune", "epsilons": (8.0,),
+                "settings": {"part": "bias", "batch_size": 100, "epochs": 3.0},
             },
             "logistic": {"epsilons": (float("inf"),)},
         },
@@ -33,7 +42,7 @@ def get_config():
 
 @pytest.fixture(scope="module")
 def toys(tmp_path_factory):
-    """Pictures of three colours, and a backbone that pools them."""
+    """Pictures of three colours, and a backbone that mixes and pools them."""
     folder = tmp_path_factory.mktemp("toys")
     generator = np.random.default_rng(0)
     arrays = {}
@@ -43,7 +52,9 @@ def toys(tmp_path_factory):
         arrays[f"x_{split}"] = (noise + 150 * np.eye(3)[labels][:, None, None]).astype(np.uint8)
         arrays[f"y_{split}"] = labels
     np.savez(folder / "toys.npz", **arrays)
-    model = keras.Sequential([keras.Input((4, 4, 3)), keras.layers.GlobalAveragePooling2D()])
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((4, 4, 3)), keras.layers.Conv2D(6, 1)])
+    model.add(keras.layers.GlobalAveragePooling2D())
     model.save(folder / "pool.keras")
     (folder / "config.py").write_text(CONFIG)
     return folder
@@ -63,21 +74,33 @@ def test_from_pictures_to_a_table(toys, run_in_subprocess):
         "launch.finetune_last_layer",
         f"--config={toys}/config.py",
         f"--config.features={toys}/features",
+        f"--config.backbone.name={toys}/pool.keras",
+        f"--config.pictures.path={toys}/toys.npz",
         f"--workdir={toys}/run",
     )
     said = run_in_subprocess(*arguments)
     assert "| method | ε = 1 | ε = 8 | no privacy |" in said
     with open(toys / "run" / "results.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 2 * 2 + 2 + 1
+    assert len(rows) == 2 * 2 + 2 + 2 + 1
     assert {row["sigma"] for row in rows if row["epsilon"] == "inf"} == {"0.0"}
     tuned = [row for row in rows if row["method"] == "tuned"]
-    assert tuned[0]["tuning_runs"] == "2" and json.loads(tuned[0]["settings"])["ridge"]
+    assert tuned[0]["tuning_runs"] == "2" and float(tuned[0]["epsilon_with_tuning"]) > 12
+    assert json.loads(tuned[0]["settings"])["ridge"]
     results = json.loads((toys / "run" / "results.json").read_text())
     assert len(results) == len(rows) and {r["epsilon"] for r in results} == {1.0, 8.0, "inf"}
     assert {"method", "epsilon", "delta", "sigma", "seed", "accuracy", "seconds"} <= set(results[0])
-    assert all(result["accuracy"] > 0.8 for result in results if result["epsilon"] != 1.0)
+    strict = [r for r in results if r["epsilon"] != 1.0 and r["method"] != "biases"]
+    assert all(result["accuracy"] > 0.8 for result in strict)
     assert (toys / "run" / "figures" / "accuracy.png").stat().st_size > 5000
+
+    # One classifier leaves the house, on noise of its own, with what it cost inside.
+    report = read_report(toys / "run" / "saved_model")
+    assert 7.9 < report["epsilon"] <= 8.0 and not any("seed" in note for note in report["notes"])
+    assert report["tuning"]["runs"] == 2 and report["tuning"]["epsilon_of_all_runs"] > 12
+    assert "counts" not in report
+    assert json.loads((toys / "run" / "privacy_report.json").read_text())["counts"]
+    exported = (toys / "run" / "saved_model" / "saved_model.pb").stat().st_mtime_ns
 
     # A run that was cut off in mid-line goes on, and repeats nothing that it has.
     text = (toys / "run" / "results.csv").read_text()
@@ -86,6 +109,7 @@ def test_from_pictures_to_a_table(toys, run_in_subprocess):
     again = (toys / "run" / "results.csv").read_text()
     assert again.splitlines()[:-2] == text.splitlines()[:-2]
     assert len(again.splitlines()) == len(text.splitlines())
+    assert (toys / "run" / "saved_model" / "saved_model.pb").stat().st_mtime_ns == exported
 
 
 def test_a_mistake_ends_in_one_line(toys, run_in_subprocess):
@@ -98,6 +122,8 @@ def test_a_mistake_ends_in_one_line(toys, run_in_subprocess):
         code,
         "launch.finetune_last_layer",
         f"--config={toys}/config.py",
+        f"--config.backbone.name={toys}/pool.keras",
+        f"--config.pictures.path={toys}/toys.npz",
         f"--workdir={toys}/x",
         "--config.features=/nowhere",
     )
@@ -114,6 +140,19 @@ def test_a_mistake_ends_in_one_line(toys, run_in_subprocess):
     ],
 )
 def test_a_misspelt_config_is_noticed_before_anything_runs(entry, message):
-    config = ml_collections.ConfigDict({"epsilons": (1.0,), "methods": {"a": entry}})
+    config = ml_collections.ConfigDict({"epsilons": (1.0,), "seeds": 1, "methods": {"a": entry}})
     with pytest.raises(ValueError, match=message):
         list(study_cells(config))
+
+
+def test_an_export_that_is_not_in_the_study_is_named():
+    config = ml_collections.ConfigDict(
+        {
+            "epsilons": (1.0,),
+            "seeds": 1,
+            "methods": {"auto": {}, "newton": {}},
+            "export": {"method": "auto", "epsilon": 2.0},
+        }
+    )
+    with pytest.raises(ValueError, match="'auto' at epsilon 2, .* its methods are auto, newton"):
+        export_cell(study_cells(config), config)

@@ -7,6 +7,7 @@ import pytest
 
 from tests.transfer.tables import clusters
 from tfdp.transfer import Steps, as_rows
+from tfdp.transfer.last_layer import whole_budget
 from tfdp.transfer.settings import make_method, make_preparation
 from tfdp.transfer.study import Budget, Candidate, Chosen, fit, held_out_rows, split_rows, tune
 
@@ -40,6 +41,8 @@ def test_tuning_trains_on_the_one_part_and_judges_by_the_other(monkeypatch):
     seen = {"trained": [], "judged": []}
 
     class Head:
+        plan = whole_budget(ROWS, 2.0, 1e-5, None, "add_or_remove_one")
+
         def evaluate(self, rows):
             seen["judged"].append(set(_numbers(rows)))
             return {"accuracy": 0.5}
@@ -62,8 +65,19 @@ def test_tuning_trains_on_the_one_part_and_judges_by_the_other(monkeypatch):
 def test_tuning_finds_the_setting_that_works():
     candidate = Candidate("full_batch", grid={"loop.learning_rate": [1e-9, None, 1e9]})
     chosen, rows, budget = tune(candidate, as_rows(X, Y, CLASSES), BUDGET, seed=1)
-    assert chosen == Chosen({"loop.learning_rate": None}, runs=3, charged=False)
+    assert chosen.settings == {"loop.learning_rate": None}
+    assert chosen.runs == 3 and not chosen.charged
     assert len(rows) == ROWS and budget == BUDGET and chosen.share_of_runs == 1
+
+
+def test_the_cost_of_tuning_is_stated():
+    """Four full-batch runs at s are together one at s / 2."""
+    plan = whole_budget(ROWS, 1.0, 1e-5, None, "add_or_remove_one")
+    half = whole_budget(ROWS, None, 1e-5, plan.noise_multiplier / 2, "add_or_remove_one")
+    assert Chosen({}, (plan,) * 3).epsilon_with(plan) == pytest.approx(half.epsilon, rel=1e-6)
+    assert Chosen({}).epsilon_with(plan) == pytest.approx(1.0, abs=1e-4)
+    free = whole_budget(ROWS, math.inf, 1e-5, None, "add_or_remove_one")
+    assert Chosen({}, (free,)).epsilon_with(free) == math.inf
 
 
 def test_charged_tuning_shares_the_budget_among_all_runs():

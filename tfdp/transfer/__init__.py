@@ -1,5 +1,6 @@
 """Private classifiers from public features."""
 
+from tfdp.transfer.backbones import load_backbone
 from tfdp.transfer.head import Head
 from tfdp.transfer.last_layer import LastLayer
 from tfdp.transfer.methods import (
@@ -39,4 +40,5 @@ __all__ = [
     "Steps",
     "Whitened",
     "as_rows",
+    "load_backbone",
 ]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -13,11 +15,13 @@ import tensorflow as tf
 from tfdp.privacy import PrivacyPlan, PrivacyReport, build_report
 from tfdp.privacy.noise import NoiseKey
 from tfdp.privacy.report import SEED_NOTE
+from tfdp.transfer.backbones import Backbone
 from tfdp.transfer.head import Head
 from tfdp.transfer.methods import METHODS, Method, Problem, Task
-from tfdp.transfer.passes import Passes
+from tfdp.transfer.passes import Passes, passes_over
 from tfdp.transfer.prepare import Preparation
 from tfdp.transfer.rows import Rows, as_rows
+from tfdp.transfer.serving import export_head, export_pictures
 from tfdp.transfer.spending import Release, Spending
 
 _MOST_STRAY = 0.01  # by how much the rows may differ from num_examples before it is an error
@@ -77,7 +81,7 @@ class LastLayer:
         self._seed, self._strategy = seed, strategy
         self._head: Head | None = None
         self._spending: Spending | None = None
-        self._rows: Rows | None = None
+        self._bad_rows = 0
 
     def fit(self, features: Any, labels: Any = None) -> LastLayer:
         """Fits the head. Each call is a new run on new noise, and is paid for like the first.
@@ -99,8 +103,10 @@ class LastLayer:
         if ledger is not None:
             key = key.child(f"fit {ledger.updates}")
         spending = Spending(self.plan, shared(preparation, method, task), key, ledger)
-        self._spending, self._rows = spending, rows
-        passes = Passes(rows, preparation.normalise, self._strategy)
+        self._spending, self._bad_rows = spending, rows.bad_rows
+        # Rows that the caller holds on to are likely to be fitted again.
+        over = passes_over if rows is features else Passes
+        passes = over(rows, preparation.normalise, self._strategy)
         view = preparation.view(passes, spending, self._public)
         weights = preparation.weights(passes, spending)
         problem = Problem(task, passes, view, weights, preparation.typical_norm(view), spending)
@@ -143,13 +149,13 @@ class LastLayer:
 
     def privacy_report(self) -> PrivacyReport:
         """The guarantee of everything that this object has published, with each release."""
-        if self._spending is None or self._rows is None:
+        if self._spending is None:
             raise RuntimeError("nothing has been published yet: call fit(features, labels) first.")
         spending = self._spending
         report = build_report(
             self.plan,
             spending.ledger,
-            counts={"rows that are not finite": self._rows.bad_rows},
+            counts={"rows that are not finite": self._bad_rows},
             unit="one feature row with its label",
         )
         notes = [spending.note] if self._seed is None else [SEED_NOTE, spending.note]
@@ -169,6 +175,39 @@ class LastLayer:
         if backbone is None:
             return head
         return keras.Model(backbone.inputs, head(backbone.outputs[0]), name="classifier")
+
+    def export(
+        self,
+        path: str | Path,
+        backbone: Backbone | keras.Model | None = None,
+        class_names: Sequence[str] | None = None,
+        report: PrivacyReport | None = None,
+    ) -> Path:
+        """Writes one SavedModel with the privacy report inside (`assets/privacy_report.json`).
+
+        Args:
+            path: the folder; a SavedModel that is there is replaced.
+            backbone: what made the features. With a `Backbone` the SavedModel takes the bytes
+                of pictures, with a Keras model its inputs, without one features.
+            class_names: for a `Backbone`; "0", "1", ... by default.
+            report: what to say of the weights; by default `privacy_report()`.
+
+        Raises:
+            FileExistsError: `path` exists and is not a SavedModel.
+        """
+        said = (report or self.privacy_report()).to_dict()
+        if not isinstance(backbone, Backbone):
+            return export_head(self.to_keras(backbone), path, said)
+        names = list(class_names or map(str, range(self.num_classes)))
+        if len(names) != self.num_classes:
+            raise ValueError(f"class_names must be {self.num_classes} names, got {len(names)}.")
+        head = self.to_keras()
+
+        def logits(pictures: tf.Tensor) -> tf.Tensor:
+            return head(backbone.features(pictures))
+
+        parts = [backbone.resources, head]
+        return export_pictures(logits, parts, backbone.image_size, path, said, names)
 
     def _check_rows(self, rows: Rows) -> None:
         """Far from the stated number something is amiss; near it is what privacy hides."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -16,6 +16,8 @@ from tfdp.transfer.rows import BLOCK, Rows
 
 #: Normalised features up to this many bytes stay in memory; more are read anew for each pass.
 RESIDENT_BYTES = 4 << 30
+
+_PIECES_A_CALL = 8
 
 #: (totals so far, features [B, D], labels [B], row values [B, V], constants) -> totals
 Step = Callable[..., Any]
@@ -58,8 +60,9 @@ class Passes:
     ) -> None:
         self.rows = rows
         self.normalise = check_normalisation(normalise)
-        self._strategy = strategy or tf.distribute.get_strategy()
+        self.strategy = strategy or tf.distribute.get_strategy()
         self._kept: list[Piece] | None = None
+        self._remembered: dict[Hashable, Any] = {}
         if 4 * len(rows) * rows.dim <= resident_bytes:
             self._kept = list(self._read())
 
@@ -84,10 +87,20 @@ class Passes:
         fixed = tuple(tf.convert_to_tensor(value, tf.float32) for value in constants)
         zeros = tuple(tf.zeros(tuple(shape)) for shape in shapes)
         totals = self._values(lambda _: zeros)
-        for group in _grouped(self.pieces(), self._strategy.num_replicas_in_sync):
-            inputs = self._values(functools.partial(_inputs, group, row_values))
-            totals = self._strategy.run(step, args=(totals, *inputs, fixed))
-        return [self._strategy.reduce("SUM", total, axis=None).numpy() for total in totals]
+        run = _over_pieces(step)
+        for shares in _shares(self.pieces(), self.strategy.num_replicas_in_sync):
+            inputs = self._values(functools.partial(_inputs, shares, row_values))
+            totals = self.strategy.run(run, args=(totals, inputs, fixed))
+        return [self.strategy.reduce("SUM", total, axis=None).numpy() for total in totals]
+
+    def remembered(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What `make` gave for the last key: a study asks for one exact sum for many methods.
+
+        Exact sums are private. They are kept here, beside the rows, and nowhere else.
+        """
+        if key not in self._remembered:
+            self._remembered = {key: make()}
+        return self._remembered[key]
 
     def pieces(self) -> Iterator[Piece]:
         """All rows once, in order."""
@@ -100,28 +113,58 @@ class Passes:
 
     def _values(self, make: Callable[[int], Any]) -> Any:
         """What `make` gives for each replica."""
-        if self._strategy.num_replicas_in_sync == 1:
+        if self.strategy.num_replicas_in_sync == 1:
             return make(0)
-        return self._strategy.experimental_distribute_values_from_function(
+        return self.strategy.experimental_distribute_values_from_function(
             lambda context: make(context.replica_id_in_sync_group)
         )
 
 
+def passes_over(
+    rows: Rows, normalise: str, strategy: tf.distribute.Strategy | None = None
+) -> Passes:
+    """`Passes`, made once for the same rows, so that many fits read and normalise them once."""
+    strategy = strategy or tf.distribute.get_strategy()
+    made = rows.passes.get(normalise)
+    if made is None or made.strategy is not strategy:
+        made = rows.passes[normalise] = Passes(rows, normalise, strategy)
+    return made
+
+
 def _inputs(
-    group: Sequence[Piece], row_values: np.ndarray, replica: int
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """A replica's piece, with the values of its rows."""
-    piece = group[replica]
-    stop = piece.start + len(piece.labels)
-    return piece.features, piece.labels, tf.constant(row_values[piece.start : stop])
+    shares: Sequence[Sequence[Piece]], row_values: np.ndarray, replica: int
+) -> tuple[tuple[tf.Tensor, tf.Tensor, tf.Tensor], ...]:
+    """A replica's pieces, each with the values of its rows."""
+    return tuple(
+        (
+            piece.features,
+            piece.labels,
+            tf.constant(row_values[piece.start : piece.start + len(piece.labels)]),
+        )
+        for piece in shares[replica]
+    )
 
 
-def _grouped(pieces: Iterator[Piece], size: int) -> Iterator[list[Piece]]:
-    """One piece for each replica; the last group is filled up with pieces of no rows."""
-    while group := list(itertools.islice(pieces, size)):
+@functools.cache
+def _over_pieces(step: Step) -> Callable[..., Any]:
+    """The step over several pieces in one call: calls cost as much as small matrix products."""
+
+    @tf.function(reduce_retracing=True)
+    def run(totals, pieces, constants):  # type: ignore[no-untyped-def]
+        for features, labels, values in pieces:
+            totals = step(totals, features, labels, values, constants)
+        return totals
+
+    return run
+
+
+def _shares(pieces: Iterator[Piece], replicas: int) -> Iterator[list[list[Piece]]]:
+    """Some pieces for each replica, equally many: the last ones may have no rows."""
+    while group := list(itertools.islice(pieces, replicas * _PIECES_A_CALL)):
         first = group[0]
         empty = Piece(first.start, first.features[:0], first.labels[:0])
-        yield group + [empty] * (size - len(group))
+        group += [empty] * (-len(group) % replicas)
+        yield [group[replica::replicas] for replica in range(replicas)]
 
 
 def _ahead(pieces: Iterator[Piece]) -> Iterator[Piece]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -75,6 +75,8 @@ class Rows:
         self.dim = _common_width(self._parts)
         self._starts = np.cumsum([0, *(part.shape[0] for part in self._parts)])
         self.norms, self._bad = self._measure()
+        #: Normalised copies, by normalisation; kept by `passes_over` and gone with the rows.
+        self.passes: dict[str, Any] = {}
         self.bad_rows = int(self._bad.sum())
         if self.bad_rows == len(self):
             raise ValueError("features hold no finite row: NaN or infinity is in every one.")

@@ -8,30 +8,40 @@ from typing import Any, TypeVar
 
 from tfdp.transfer.methods import METHODS, Method
 from tfdp.transfer.prepare import Preparation
+from tfdp.transfer.sampled import SAMPLED, SampledHead
 
 _Settings = TypeVar("_Settings")
 
 
-def make_method(name: str, settings: Mapping[str, Any] | None = None) -> Method:
+def make_method(name: str, settings: Mapping[str, Any] | None = None) -> Method | SampledHead:
     """A method by name, with some of its settings changed.
 
     Args:
-        name: one of `METHODS`.
+        name: one of `METHODS`, or of `SAMPLED` for training on sampled batches.
         settings: by name; those of a part of the method by a dotted one ("loop.steps") or as a
             mapping of their own.
 
     Raises:
         ValueError: there is no such method or setting.
     """
-    if name not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {name!r}.")
-    return changed(METHODS[name](), settings or {}, f"method {name!r}")
+    known: dict[str, Any] = {**METHODS, **SAMPLED}
+    if name not in known:
+        raise ValueError(f"method must be one of {', '.join(known)}, got {name!r}.")
+    return changed(known[name](), settings or {}, f"method {name!r}")
 
 
 def make_preparation(
-    method: Method, settings: Mapping[str, Any] | None = None
+    method: Method | SampledHead, settings: Mapping[str, Any] | None = None
 ) -> Preparation | None:
-    """The method's own preparation with some settings changed; None if there are none."""
+    """The method's own preparation with some settings changed; None if there are none.
+
+    Raises:
+        ValueError: this method has no preparation.
+    """
+    if isinstance(method, SampledHead):
+        if settings:
+            raise ValueError("training on sampled batches has no preparation of rows.")
+        return None
     return changed(method.preparation, settings, "preparation") if settings else None
 
 

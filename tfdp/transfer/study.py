@@ -7,15 +7,46 @@ import itertools
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
+from tfdp.privacy import PrivacyPlan, PrivacyReport, Segment, epsilon
 from tfdp.privacy.noise import NoiseKey
 from tfdp.transfer.last_layer import LastLayer, whole_budget
-from tfdp.transfer.rows import Rows
+from tfdp.transfer.sampled import SampledHead, fit_sampled
 from tfdp.transfer.settings import make_method, make_preparation
+
+
+class Records(Protocol):
+    """Labelled records: `Rows` of features, or `Pictures`."""
+
+    num_classes: int
+
+    def __len__(self) -> int:
+        """N."""
+
+    def subset(self, chosen: np.ndarray) -> Any:
+        """Those where `chosen`, bool `[N]`, is true."""
+
+
+_Records = TypeVar("_Records", bound=Records)
+
+
+class Fitted(Protocol):
+    """A fitted classifier: a `LastLayer` or a `TrainedClassifier`."""
+
+    plan: PrivacyPlan
+
+    def evaluate(self, rows: Any) -> dict[str, float]:
+        """Accuracy and loss."""
+
+    def privacy_report(self) -> PrivacyReport:
+        """The guarantee."""
+
+    def export(self, path: Any, *, class_names: Sequence[str], report: PrivacyReport) -> Any:
+        """Writes a SavedModel with the report inside."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +54,7 @@ class Candidate:
     """A method with settings, and settings to choose among.
 
     Attributes:
-        method: a name in `METHODS`.
+        method: a name in `METHODS` or `SAMPLED`.
         settings: of the method, by (dotted) name.
         preparation: settings that differ from the method's own preparation.
         grid: by (dotted) name of a method's setting, the values to try.
@@ -73,45 +104,61 @@ class Chosen:
 
     Attributes:
         settings: the best choice of the grid.
-        runs: how many private runs were made to find it.
+        plans: of the private runs that were made to find it.
         charged: whether the budget of a final run pays for them.
     """
 
     settings: dict[str, Any]
-    runs: int = 0
+    plans: tuple[PrivacyPlan, ...] = ()
     charged: bool = False
+
+    @property
+    def runs(self) -> int:
+        """How many private runs were made to find it."""
+        return len(self.plans)
 
     @property
     def share_of_runs(self) -> int:
         """The runs that share the budget: the final one, and charged ones."""
         return 1 + (self.runs if self.charged else 0)
 
+    def epsilon_with(self, final: PrivacyPlan) -> float:
+        """What the trial runs and the final run cost together, charged or not."""
+        if not final.noise_multiplier:
+            return math.inf
+        plans = (*self.plans, final)
+        spent = [Segment(plan.settings, plan.steps) for plan in plans]
+        return epsilon(spent, final.delta or 0.0).epsilon
+
 
 def fit(
     candidate: Candidate,
     choice: Mapping[str, Any],
-    rows: Rows,
+    rows: Any,
     budget: Budget,
     *,
     runs: int = 1,
     seed: int | None = None,
     strategy: tf.distribute.Strategy | None = None,
-) -> tuple[LastLayer, float]:
-    """Fits one head.
+) -> tuple[Fitted, float]:
+    """Fits one classifier.
 
     Args:
         candidate: the method.
         choice: of its grid.
-        rows: to train on; how many the budget says, near enough.
+        rows: `Rows` or `Pictures` to train on; how many the budget says, near enough.
         budget: of everything.
         runs: among how many runs on the same rows the budget is shared.
         seed: of the noise, for studies; None for a head that is published.
-        strategy: where to compute.
+        strategy: where to compute; the current one when None.
 
     Returns:
-        The fitted head and the seconds that fitting took.
+        The fitted classifier and the seconds that fitting took.
     """
     method = make_method(candidate.method, {**candidate.settings, **choice})
+    preparation = make_preparation(method, candidate.preparation)
+    if isinstance(method, SampledHead):
+        return fit_sampled(method, rows, runs=runs, seed=seed, **dataclasses.asdict(budget))
     head = LastLayer(
         budget.num_classes,
         num_examples=budget.num_examples,
@@ -119,7 +166,7 @@ def fit(
         noise_multiplier=budget.noise_multiplier(runs),
         adjacency=budget.adjacency,
         method=method,
-        preparation=make_preparation(method, candidate.preparation),
+        preparation=preparation,
         seed=seed,
         strategy=strategy,
     )
@@ -130,13 +177,13 @@ def fit(
 
 def tune(
     candidate: Candidate,
-    rows: Rows,
+    rows: _Records,
     budget: Budget,
     *,
     held_out: float = 0.1,
     charge: bool = False,
     seed: int | None = None,
-) -> tuple[Chosen, Rows, Budget]:
+) -> tuple[Chosen, _Records, Budget]:
     """Chooses from the grid by accuracy on rows that the trial runs do not train on.
 
     Without `charge` the choice is free of charge, which is customary and not private; the final
@@ -155,26 +202,35 @@ def tune(
 
     Returns:
         The choice; the rows for the final run; and the budget with their public number.
+
+    Raises:
+        ValueError: runs of different schedules are to share one budget.
     """
     choices = candidate.choices()
     if len(choices) == 1:
         return Chosen(choices[0]), rows, budget
+    if charge and {"batch_size", "epochs"} & candidate.grid.keys():
+        raise ValueError(
+            "charged tuning shares the budget among runs of the same schedule: take batch_size "
+            "and epochs out of the grid, or leave tuning uncharged."
+        )
     train, judges = split_rows(rows, held_out)
     own = dataclasses.replace(
         budget, num_examples=int((~held_out_rows(budget.num_examples, held_out)).sum())
     )
     runs = len(choices) + 1 if charge else 1
-    right = np.empty(len(choices))
+    right, plans = np.empty(len(choices)), []
     for number, choice in enumerate(choices):
         head, _ = fit(candidate, choice, train, own, runs=runs, seed=seed)
         right[number] = head.evaluate(judges)["accuracy"] * len(judges)
+        plans.append(head.plan)
     if charge:
         key = NoiseKey.from_entropy() if seed is None else NoiseKey.from_seed(seed)
         draw = key.child("tuning").seeds(0, 1)[0]
         noise = tf.random.stateless_normal(right.shape, draw, dtype=tf.float64).numpy()
         # One row more or less changes each of these counts by at most 1.
         right += noise * budget.noise_multiplier(len(choices))
-    chosen = Chosen(choices[int(np.argmax(right))], len(choices), charge)
+    chosen = Chosen(choices[int(np.argmax(right))], tuple(plans), charge)
     return (chosen, train, own) if charge else (chosen, rows, budget)
 
 
@@ -189,7 +245,7 @@ def held_out_rows(count: int, share: float) -> np.ndarray:
     return np.random.default_rng(0).random(count) < share
 
 
-def split_rows(rows: Rows, share: float) -> tuple[Rows, Rows]:
+def split_rows(rows: _Records, share: float) -> tuple[_Records, _Records]:
     """Rows to train on and held-out rows, with no row in both."""
     held_out = held_out_rows(len(rows), share)
     return rows.subset(~held_out), rows.subset(held_out)

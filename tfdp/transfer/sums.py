@@ -116,9 +116,13 @@ class RowSums:
     def second_moment(self, clip_norm: float) -> np.ndarray:
         """The sum of x x^T over seen rows clipped to C (no bias), `[P, P]`, symmetric."""
         factors = self._clip_factors(clip_norm)
-        shape = (self._dim, self._dim)
-        (total,) = self._passes.sum(_moment_step(), [shape], factors[:, None], self._centre)
-        total = (total.astype(np.float64) + total.T) / 2
+
+        def moment() -> np.ndarray:
+            shape = (self._dim, self._dim)
+            (total,) = self._passes.sum(_moment_step(), [shape], factors[:, None], self._centre)
+            return (total.astype(np.float64) + total.T) / 2
+
+        total = self._passes.remembered((factors.tobytes(), self._centre.tobytes()), moment)
         if self.view.projection is None:
             return total
         return self.view.projection.T @ total @ self.view.projection

@@ -25,6 +25,7 @@ class Backbone:
         preprocess: RGB in 0..255, float32 `[B, S, S, 3]` -> what the network takes.
         image_size: S in pixels.
         description: of weights and preprocessing, for manifests; plain JSON values.
+        loaded: the SavedModel behind a network that is not a Keras model.
     """
 
     name: str
@@ -32,6 +33,12 @@ class Backbone:
     preprocess: Callable[[Any], Any]
     image_size: int
     description: dict[str, Any]
+    loaded: Any = None
+
+    @property
+    def resources(self) -> Any:
+        """What holds the weights: the Keras model, or the SavedModel."""
+        return self.network if self.loaded is None else self.loaded
 
     def features(self, pictures: tf.Tensor) -> tf.Tensor:
         """Feature rows, float32 `[B, D]`.
@@ -58,7 +65,7 @@ def pooled(output: Any) -> tf.Tensor:
     if isinstance(output, list | tuple):
         output = output[-1]
     axes = list(range(1, len(output.shape) - 1))
-    return tf.cast(ops.mean(output, axis=axes) if axes else output, tf.float32)
+    return ops.cast(ops.mean(output, axis=axes) if axes else output, "float32")
 
 
 def input_size(model: keras.Model, wanted: int | None, default: int) -> int:

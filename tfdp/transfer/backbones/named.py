@@ -49,7 +49,7 @@ def load_backbone(
         return _efficientnet_lite(name, weights, image_size)
     if kind in _MAKERS and rest:
         return _MAKERS[kind](rest, weights, image_size)
-    if Path(name).exists():
+    if name and Path(name).exists():
         return _stored(name, weights, image_size)
     raise BackboneError(
         f"backbone {name!r} is neither {', '.join(VARIANTS)}, nor "
@@ -152,7 +152,7 @@ def _captioner(name: str, weights: _Path | None, image_size: int | None) -> Back
         return bundle.signatures["features"](image_bytes=encoded)["features"]
 
     description = {"weights": _folder_entry(folder), "scaling": "the captioner's own"}
-    return Backbone(f"captioner:{name}", network, tf.round, size, description)
+    return Backbone(f"captioner:{name}", network, tf.round, size, description, bundle)
 
 
 def _stored(name: str, weights: _Path | None, image_size: int | None) -> Backbone:
@@ -164,8 +164,9 @@ def _stored(name: str, weights: _Path | None, image_size: int | None) -> Backbon
             raise BackboneError(
                 f"{name}: a SavedModel does not say its picture size: give image_size."
             )
-        network, entry = _served(_saved_model(path), name), _folder_entry(path)
-        return Backbone(name, network, _as_is, image_size, {"weights": entry, "scaling": "inside"})
+        bundle = _saved_model(path)
+        description = {"weights": _folder_entry(path), "scaling": "inside"}
+        return Backbone(name, _served(bundle, name), _as_is, image_size, description, bundle)
     try:
         model = keras.saving.load_model(path, compile=False)
     except Exception as error:  # Keras raises many kinds

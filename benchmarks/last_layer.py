@@ -1,0 +1,253 @@
+"""Times a private full-batch step of a last layer beside what it is made of, and beside peers.
+
+    python -m benchmarks.last_layer --widths=768,1280 --classes=10,100,1000 --output=table.json
+    python -m benchmarks.last_layer --stream=/path/with/4/GB
+
+Variants take turns, so that what else the machine does strikes all alike; each round gives the
+ratio of our step to the faster of the two bare matrix products of that round (TensorFlow's and
+NumPy's), and to the faster ordinary gradient. Peers work in processes and environments of their
+own (benchmarks.peers) on the same features, and answer when it is their turn.
+
+`--stream` writes 1.28 million x 1280 float16 features, streams one private step over them from
+disk, says the peak memory of the process, and deletes them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from absl import app, flags
+from tqdm import tqdm
+
+from benchmarks.peers import PEERS, peer_python
+
+_ROWS = flags.DEFINE_integer("rows", 50_000, "Rows of features.")
+_WIDTHS = flags.DEFINE_list("widths", ["768", "1280"], "Columns of features.")
+_CLASSES = flags.DEFINE_list("classes", ["10", "100", "1000"], "Classes.")
+_ROUNDS = flags.DEFINE_integer("rounds", 7, "Timed turns of every variant.")
+_PEERS = flags.DEFINE_list("peers", list(PEERS), "Peers to compare with; empty for none.")
+_FOLDER = flags.DEFINE_string("folder", ".venv-peers", "Where the peers' environments are, or go.")
+_OUTPUT = flags.DEFINE_string("output", "", "Where to write the results as JSON.")
+_STREAM = flags.DEFINE_string("stream", "", "Folder to stream a large table from, instead.")
+
+_CLIP = 0.15
+_SCRIPTS = Path(__file__).parent / "peer_scripts"
+_BARE = ("bare_tensorflow", "bare_numpy")
+_ORDINARY = ("ordinary_tensorflow", "ordinary_numpy")
+Step = Callable[[], float]  # runs one step, returns its seconds
+
+
+def main(_: list[str]) -> None:
+    if _STREAM.value:
+        stream(Path(_STREAM.value))
+        return
+    results = []
+    for width in map(int, _WIDTHS.value):
+        for classes in map(int, _CLASSES.value):
+            results.append(measure(width, classes))
+            print(line(results[-1]), flush=True)
+            if _OUTPUT.value:
+                Path(_OUTPUT.value).write_text(json.dumps(results, indent=1) + "\n")
+
+
+def measure(width: int, classes: int) -> dict[str, Any]:
+    """Seconds of every variant, and the ratios of the rounds."""
+    x, y = table(_ROWS.value, width, classes)
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        np.savez(Path(folder) / "table.npz", x=x, y=y, classes=classes, clip=_CLIP)
+        steps = own_steps(x, y, classes)
+        for name in _PEERS.value:
+            steps[name] = stack.enter_context(peer(name, Path(folder) / "table.npz"))
+        seconds: dict[str, list[float]] = {name: [] for name in steps}
+        for step in steps.values():
+            step()  # traces, compiles, fills caches
+        for _ in range(_ROUNDS.value):
+            for name, step in steps.items():
+                seconds[name].append(step())
+    rounds = [dict(zip(seconds, turn, strict=True)) for turn in zip(*seconds.values(), strict=True)]
+
+    def ratio(over: Callable[[dict[str, float]], float]) -> float:
+        return statistics.median(over(turn) for turn in rounds)
+
+    ratios = {
+        "to_bare": ratio(lambda t: t["private"] / min(t[name] for name in _BARE)),
+        "to_ordinary": ratio(lambda t: t["private"] / min(t[name] for name in _ORDINARY)),
+        **{name: ratio(lambda t, name=name: t[name] / t["private"]) for name in _PEERS.value},
+    }
+    medians = {name: statistics.median(values) for name, values in seconds.items()}
+    return {"width": width, "classes": classes, "seconds": medians, "ratios": ratios}
+
+
+def table(rows: int, width: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Features float32 `[N, D]` of unit norm and labels int64 `[N]`."""
+    generator = np.random.default_rng(0)
+    x = generator.standard_normal((rows, width), np.float32)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    return x, generator.integers(0, classes, rows)
+
+
+def own_steps(x: np.ndarray, y: np.ndarray, classes: int) -> dict[str, Step]:
+    """Our step, the two products it cannot do without, and an ordinary gradient."""
+    import tensorflow as tf
+
+    generator = np.random.default_rng(1)
+    kernel = generator.standard_normal((x.shape[1], classes), np.float32)
+    residual = generator.standard_normal((len(x), classes), np.float32)
+    features, labels = tf.constant(x), tf.constant(y)
+    weights, rest = tf.constant(kernel), tf.constant(residual)
+    bias = tf.zeros(classes)
+
+    @tf.function
+    def products(x: Any, w: Any, r: Any) -> Any:
+        return tf.matmul(x, w), tf.matmul(x, r, transpose_a=True)
+
+    @tf.function
+    def gradient(w: Any, b: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch([w, b])
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, features @ w + b)
+            loss = tf.reduce_mean(losses)
+        return tape.gradient(loss, [w, b])
+
+    def numpy_gradient() -> tuple[np.ndarray, np.ndarray]:
+        logits = x @ kernel
+        logits -= logits.max(axis=1, keepdims=True)
+        np.exp(logits, out=logits)
+        logits /= logits.sum(axis=1, keepdims=True)
+        logits[np.arange(len(y)), y] -= 1
+        return x.T @ logits / len(x), logits.mean(axis=0)
+
+    return {
+        "private": timed(private_step(x, y, classes)),
+        "bare_tensorflow": timed(lambda: products(features, weights, rest)[1].numpy()),
+        "bare_numpy": timed(lambda: (x @ kernel, x.T @ residual)),
+        "ordinary_tensorflow": timed(lambda: gradient(weights, bias)[0].numpy()),
+        "ordinary_numpy": timed(numpy_gradient),
+    }
+
+
+def private_step(x: Any, y: np.ndarray, classes: int) -> Callable[[], Any]:
+    """Clipped sum over all rows, noise, entry in the ledger, and an update by SGD."""
+    import keras
+
+    from tfdp.optimizers import DPSGD
+    from tfdp.privacy.noise import NoiseKey
+    from tfdp.transfer.last_layer import whole_budget
+    from tfdp.transfer.passes import Passes
+    from tfdp.transfer.rows import Rows, as_rows
+    from tfdp.transfer.spending import Release, Spending
+    from tfdp.transfer.sums import RowSums
+    from tfdp.transfer.view import View
+
+    rows = x if isinstance(x, Rows) else as_rows(x, y, classes)
+    plan = whole_budget(len(rows), 1.0, 1e-5, None, "add_or_remove_one")
+    spending = Spending(plan, [Release("gradient", count=10_000)], NoiseKey.from_entropy())
+    sums = RowSums(Passes(rows, "none"), View(bias=1.0))
+    weights = [keras.Variable(np.zeros(shape)) for shape in ((rows.dim, classes), (classes,))]
+    optimizer = DPSGD(
+        1.0, l2_norm_clip=_CLIP, noise_multiplier=spending.noise_multiplier("gradient")
+    )
+    optimizer.build(weights)
+
+    def step() -> np.ndarray:
+        kernel, bias = map(np.asarray, weights)
+        found = sums.gradient(kernel, bias, loss="softmax", clip_norm=_CLIP)
+        noisy = spending.publish_mean("gradient", found, sensitivity=_CLIP, divisor=len(rows))
+        optimizer.apply(noisy, weights)
+        return np.asarray(weights[0])
+
+    return step
+
+
+def timed(call: Callable[[], Any]) -> Step:
+    """The call as a step."""
+
+    def step() -> float:
+        start = time.perf_counter()
+        call()
+        return time.perf_counter() - start
+
+    return step
+
+
+@contextlib.contextmanager
+def peer(name: str, file: Path) -> Iterator[Step]:
+    """A peer's process; it runs one step for every line that it reads, and writes its seconds."""
+    command = [str(peer_python(name, _FOLDER.value)), str(_SCRIPTS / f"{name}_last_layer.py")]
+    with subprocess.Popen(
+        [*command, str(file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+
+        def step() -> float:
+            print("step", file=process.stdin, flush=True)
+            answer = process.stdout.readline() if process.stdout else ""
+            if not answer:
+                raise RuntimeError(f"the process of {name} ended; its error stands above.")
+            return float(answer)
+
+        try:
+            yield step
+        finally:
+            process.kill()
+
+
+def line(result: dict[str, Any]) -> str:
+    """The result for people."""
+    ratios, ours = result["ratios"], result["seconds"]["private"]
+    peers = "".join(f", {name} {ratios[name]:.1f} times ours" for name in _PEERS.value)
+    return (
+        f"{_ROWS.value:,} x {result['width']}, {result['classes']} classes: {ours:.3f} s, "
+        f"{ratios['to_bare']:.2f} of two bare products, "
+        f"{ratios['to_ordinary']:.2f} of an ordinary gradient{peers}"
+    )
+
+
+def stream(path: Path, rows: int = 1_280_000, width: int = 1280, shard: int = 40_000) -> None:
+    """One private step over a table that does not fit into the memory it may have."""
+    import tensorflow as tf
+
+    from tfdp.transfer.store import FeatureFolder, FeatureWriter
+
+    del tf
+    generator = np.random.default_rng(0)
+    header = {
+        "backbone": {"name": "unknown"},
+        "preprocessing": {},
+        "dataset": {"name": "made up", "class_names": [str(k) for k in range(1000)]},
+        "dtype": "float16",
+    }
+    with tempfile.TemporaryDirectory(dir=path) as folder:
+        writer = FeatureWriter(folder, header)
+        writer.begin("train", rows, shard)
+        block = generator.standard_normal((shard, width), np.float32).astype(np.float16)
+        for _ in tqdm(range(rows // shard), unit="shards", desc="writing"):
+            writer.append("train", block, generator.integers(0, 1000, shard), 0)
+        size = sum(file.stat().st_size for file in Path(folder).rglob("*.npy"))
+        start = time.perf_counter()
+        step = private_step(FeatureFolder(folder).rows("train"), np.zeros(0), 1000)
+        opened = time.perf_counter()
+        step()
+        done = time.perf_counter()
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        print(
+            f"{rows:,} x {width} float16 ({size / 2**30:.2f} GiB), 1000 classes: opened in "
+            f"{opened - start:.1f} s, one private step in {done - opened:.1f} s, "
+            f"peak memory {peak:.2f} GiB"
+        )
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    app.run(main)

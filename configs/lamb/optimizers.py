@@ -1,0 +1,45 @@
+"""SGD, momentum, Adam and LAMB on a private head, over batch sizes and epsilons.
+
+The study of Mehta et al. 2022: every run makes the same expected number of passes, so a larger
+batch means fewer updates, each with less noise for its size. The learning rate is chosen on a
+held-out tenth of the training rows, for each optimizer, batch size and epsilon; the results say
+what that cost, and `--config.tuning.charge=True` pays for it out of the budget.
+
+    python -m launch.finetune_last_layer --config=configs/lamb/optimizers.py \\
+        --config.features=features/cifar10 --workdir=runs/lamb
+"""
+
+import ml_collections
+
+from configs.last_layer import common
+
+#: By optimizer, on rows of unit norm from zero weights; each spans three orders of magnitude.
+_RATES = {
+    "sgd": (1.0, 10.0, 100.0, 1000.0),
+    "momentum": (0.1, 1.0, 10.0, 100.0),
+    "adam": (0.01, 0.1, 1.0, 10.0),
+    "lamb": (0.01, 0.1, 1.0, 10.0),
+}
+_BATCHES = (1_000, 10_000, 50_000)
+
+
+def get_config(arg: str = "") -> ml_collections.ConfigDict:
+    """Returns the study of CIFAR-10."""
+    if arg:
+        raise ValueError(f"the config takes no argument, got {arg!r}.")
+    config = common.study("")
+    config.title = "CIFAR-10, EfficientNet-Lite0 features: optimizer and batch size"
+    config.features = "features/cifar10"
+    config.num_examples = 50_000
+    config.epsilons = (1.0, 8.0)
+    config.seeds = 3
+    config.methods = {
+        f"{optimizer}_{batch}": {
+            "method": "sampled_head",
+            "settings": {"optimizer": optimizer, "batch_size": batch, "epochs": 10.0},
+            "grid": {"learning_rate": rates},
+        }
+        for optimizer, rates in _RATES.items()
+        for batch in _BATCHES
+    }
+    return config

@@ -1,0 +1,90 @@
+"""The one classifier of a study that leaves the house, with its report inside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import ml_collections
+from absl import logging
+
+from launch._last_layer_study import Cell, Data, make_backbone, tune_cell
+from launch._workdir import Workdir
+from tfdp.privacy import PrivacyReport
+from tfdp.transfer import LastLayer
+from tfdp.transfer.backbones import Backbone
+from tfdp.transfer.study import Chosen, Fitted, fit
+
+
+def export_one(
+    cells: Sequence[Cell], config: ml_collections.ConfigDict, data: Data, workdir: Workdir
+) -> None:
+    """Fits the method of `config.export` on new noise, and writes SavedModel and report.
+
+    The runs of the table have known seeds, so that anybody can take their noise off. This one
+    has not. It is made once: a workdir that holds a SavedModel already is left as it is.
+    """
+    if not config.export.method:
+        return
+    cell = export_cell(cells, config)
+    if workdir.saved_model.exists():
+        logging.info("%s is there already: no privacy is spent.", workdir.saved_model)
+        return
+    chosen, rows, budget = tune_cell(cell, config, data)
+    fitted, _ = fit(cell.candidate, chosen.settings, rows, budget, runs=chosen.share_of_runs)
+    report = PrivacyReport({**fitted.privacy_report().to_dict(), **_tuning(chosen, fitted)})
+    report.write_json(workdir.report)
+    report.write_html(workdir.report_page)
+    fitted.export(workdir.saved_model, report=report, **_outside(fitted, config, data))
+    print(report.summary_text())
+
+
+def export_cell(cells: Sequence[Cell], config: ml_collections.ConfigDict) -> Cell:
+    """The cell that `config.export` names.
+
+    Raises:
+        ValueError: there is none.
+    """
+    wanted = config.export.method, float(config.export.epsilon)
+    for cell in cells:
+        if (cell.name, cell.epsilon) == wanted:
+            return cell
+    raise ValueError(
+        f"config.export names method {wanted[0]!r} at epsilon {wanted[1]:g}, which is not in the "
+        f"study; its methods are {', '.join(dict.fromkeys(cell.name for cell in cells))}."
+    )
+
+
+def _tuning(chosen: Chosen, fitted: Fitted) -> dict[str, Any]:
+    """What the report says of tuning: uncharged runs looked at private rows too."""
+    if not chosen.runs:
+        return {}
+    tuning = {
+        "runs": chosen.runs,
+        "charged": chosen.charged,
+        "settings": chosen.settings,
+        "epsilon_of_all_runs": chosen.epsilon_with(fitted.plan),
+    }
+    return {"tuning": tuning}
+
+
+def _outside(fitted: Fitted, config: ml_collections.ConfigDict, data: Data) -> dict[str, Any]:
+    """What the SavedModel needs besides the weights: class names, and the features' backbone."""
+    if not isinstance(fitted, LastLayer):
+        return {"class_names": data.picture_names}
+    manifest = data.folder.manifest
+    names = manifest["dataset"]["class_names"]
+    if manifest["backbone"]["name"] == "unknown":
+        return {"class_names": names}
+    return {"class_names": names, "backbone": _same_backbone(config, manifest)}
+
+
+def _same_backbone(config: ml_collections.ConfigDict, manifest: dict[str, Any]) -> Backbone:
+    entry = manifest["backbone"]
+    backbone = make_backbone(config, entry["name"], manifest["preprocessing"]["image_size"])
+    if {"name": backbone.name, **backbone.description} != entry:
+        raise ValueError(
+            f"the features were made by {entry}, and config.backbone is "
+            f"{backbone.name}, {backbone.description}: export needs the same weights."
+        )
+    return backbone

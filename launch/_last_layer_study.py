@@ -1,0 +1,198 @@
+"""What a study of last layers runs: its cells, their rows, and one run after the other."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import ml_collections
+from absl import logging
+from tqdm import tqdm
+
+from launch._last_layer_results import Result, ResultsFile
+from tfdp.transfer.backbones import Backbone, load_backbone
+from tfdp.transfer.datasets import PictureSet, open_pictures
+from tfdp.transfer.sampled import Pictures
+from tfdp.transfer.settings import dotted, make_method
+from tfdp.transfer.store import FeatureFolder
+from tfdp.transfer.study import Budget, Candidate, Chosen, fit, tune
+
+
+class Cell(NamedTuple):
+    """One entry of the table: a method at an epsilon, for all its seeds.
+
+    Attributes:
+        name: of the method in the config.
+        candidate: the method.
+        epsilon: of a run.
+        seeds: how many runs; one where there is no noise.
+    """
+
+    name: str
+    candidate: Candidate
+    epsilon: float
+    seeds: int
+
+
+def study_cells(config: ml_collections.ConfigDict) -> list[Cell]:
+    """The cells of the table; every name and setting is checked before anything runs."""
+    cells = []
+    for name, entry in config.methods.items():
+        candidate = make_candidate(name, entry, config)
+        for epsilon in map(float, entry.get("epsilons", config.epsilons)):
+            cells.append(Cell(name, candidate, epsilon, _seeds(config, candidate, epsilon)))
+    return cells
+
+
+def _seeds(config: ml_collections.ConfigDict, candidate: Candidate, epsilon: float) -> int:
+    """Without noise there is nothing to repeat, unless batches are sampled."""
+    random = math.isfinite(epsilon) or not hasattr(make_method(candidate.method), "preparation")
+    return config.seeds if random else 1
+
+
+def make_candidate(
+    name: str, entry: ml_collections.ConfigDict, config: ml_collections.ConfigDict
+) -> Candidate:
+    """A method of the config, with every choice of its grid tried for existence."""
+    values: dict[str, Any] = entry.to_dict()
+    values.pop("epsilons", None)
+    known = {"method", "settings", "preparation", "grid"}
+    if unknown := values.keys() - known:
+        raise ValueError(
+            f"methods.{name} has no key {', '.join(sorted(unknown))}; it may have "
+            f"{', '.join(sorted(known | {'epsilons'}))}."
+        )
+    # Configs nest what dotted names say elsewhere: ConfigDict allows no dots in keys.
+    values["grid"] = dotted(values.get("grid", {}))
+    candidate = Candidate(**{"method": name, **values})
+    for choice in candidate.choices():
+        make_method(candidate.method, {**candidate.settings, **choice})
+    if candidate.method == "fine_tune":
+        own = {"backbone": functools.partial(make_backbone, config)}
+        return Candidate(**{"method": name, **values, "settings": {**candidate.settings, **own}})
+    return candidate
+
+
+def make_backbone(
+    config: ml_collections.ConfigDict, name: str | None = None, image_size: int | None = None
+) -> Backbone:
+    """The backbone of the config, or another one with the config's weights."""
+    entry = config.backbone
+    size = image_size or entry.image_size or None
+    return load_backbone(name or entry.name, entry.weights or None, size)
+
+
+class Data:
+    """The rows of the config's splits, each opened when a method first asks for its kind."""
+
+    def __init__(self, config: ml_collections.ConfigDict) -> None:
+        self._config = config
+
+    def of(self, candidate: Candidate) -> tuple[Any, Any]:
+        """Rows to train on and to test on."""
+        return self.pictures if candidate.method == "fine_tune" else self.features
+
+    @functools.cached_property
+    def folder(self) -> FeatureFolder:
+        """The feature folder; all its files have their checksums."""
+        return FeatureFolder(self._config.features, verify=True)
+
+    @functools.cached_property
+    def features(self) -> tuple[Any, Any]:
+        """Feature rows."""
+        config = self._config
+        return self.folder.rows(config.train_split), self.folder.rows(config.test_split)
+
+    @functools.cached_property
+    def pictures(self) -> tuple[Any, Any]:
+        """The pictures themselves, for methods that train the backbone."""
+        size = self._config.backbone.image_size or make_backbone(self._config).image_size
+        train, test = self._picture_sets
+        return Pictures(train, size), Pictures(test, size)
+
+    @property
+    def picture_names(self) -> list[str]:
+        """Names of the classes of the pictures."""
+        return list(self._picture_sets[0].class_names)
+
+    @functools.cached_property
+    def _picture_sets(self) -> list[PictureSet]:
+        config = self._config
+        return [
+            open_pictures(config.pictures.dataset, split, config.pictures.path)
+            for split in (config.train_split, config.test_split)
+        ]
+
+
+def run_study(
+    cells: Sequence[Cell], config: ml_collections.ConfigDict, data: Data, results: ResultsFile
+) -> None:
+    """Runs what is not in the results yet: every cell with the first seed, then the next.
+
+    A study that is cut short then has a whole table of fewer seeds. Methods that ask the rows
+    for the same sums under the same seed come one after the other, and the sums are kept.
+    """
+    runs = [
+        (cell, seed)
+        for seed in range(max((cell.seeds for cell in cells), default=0))
+        for cell in sorted(cells, key=lambda cell: cell.epsilon)
+        if seed < cell.seeds and not results.done(cell.name, cell.epsilon, seed)
+    ]
+    tuned: dict[tuple[str, float], tuple[Chosen, Any, Budget]] = {}
+    for cell, seed in tqdm(runs, unit="runs", desc="methods x epsilons x seeds"):
+        key = cell.name, cell.epsilon
+        if key not in tuned:
+            tuned[key] = tune_cell(cell, config, data)
+        results.add(run(cell, seed, config, data, *tuned[key]))
+
+
+def tune_cell(
+    cell: Cell, config: ml_collections.ConfigDict, data: Data
+) -> tuple[Chosen, Any, Budget]:
+    """The settings of a cell, and the rows and budget that its runs have."""
+    train, _ = data.of(cell.candidate)
+    budget = Budget(
+        config.num_examples, train.num_classes, cell.epsilon, config.delta, config.adjacency
+    )
+    chosen, rows, budget = tune(
+        cell.candidate,
+        train,
+        budget,
+        held_out=config.tuning.held_out,
+        charge=config.tuning.charge,
+        seed=config.tuning.seed,
+    )
+    if chosen.runs:
+        logging.info("%s at epsilon %g: chose %s", cell.name, cell.epsilon, chosen.settings)
+    return chosen, rows, budget
+
+
+def run(
+    cell: Cell,
+    seed: int,
+    config: ml_collections.ConfigDict,
+    data: Data,
+    chosen: Chosen,
+    rows: Any,
+    budget: Budget,
+) -> Result:
+    """One run and its accuracy on the test rows."""
+    fitted, seconds = fit(
+        cell.candidate, chosen.settings, rows, budget, runs=chosen.share_of_runs, seed=seed
+    )
+    return Result(
+        method=cell.name,
+        epsilon=cell.epsilon,
+        delta=config.delta,
+        sigma=fitted.plan.noise_multiplier,
+        seed=seed,
+        accuracy=fitted.evaluate(data.of(cell.candidate)[1])["accuracy"],
+        seconds=round(seconds, 3),
+        settings=json.dumps(chosen.settings),
+        tuning_runs=chosen.runs,
+        tuning_charged=chosen.charged,
+        epsilon_with_tuning=chosen.epsilon_with(fitted.plan) if chosen.runs else cell.epsilon,
+    )

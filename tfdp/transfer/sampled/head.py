@@ -1,0 +1,113 @@
+"""A head of features that learns from Poisson-sampled batches: what batch size does (P1)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfdp import optimizers
+from tfdp.data import ArraySource, RecordSource
+from tfdp.optimizers import PrivateOptimizer
+from tfdp.privacy import PrivacyPlan
+from tfdp.transfer.normalise import check_normalisation, normalised
+from tfdp.transfer.passes import RESIDENT_BYTES
+from tfdp.transfer.rows import Rows
+
+_OPTIMIZERS: dict[str, type[PrivateOptimizer]] = {
+    "sgd": optimizers.DPSGD,
+    "momentum": optimizers.DPSGD,
+    "adam": optimizers.DPAdam,
+    "lamb": optimizers.DPLAMB,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class SampledHead:
+    """Settings of a head trained by `fit` of a private model.
+
+    A batch as large as the data is the full batch: every row in every update.
+
+    Attributes:
+        batch_size: expected rows in an update, B.
+        epochs: expected uses of a row; there are max(1, round(epochs * N / B)) updates.
+        clip_norm: C, bound on one example's gradient over all trained weights jointly.
+        optimizer: "sgd", "momentum", "adam" or "lamb".
+        learning_rate: of the optimizer.
+        momentum: for "momentum".
+        init: standard deviation of the head's random first weights; 0 starts from exact zeros.
+        normalise: what is done to feature rows; see `normalised`.
+        microbatch_size: rows at a time; bounds memory and changes nothing else.
+    """
+
+    batch_size: int = 4096
+    epochs: float = 10.0
+    clip_norm: float = 1.0
+    optimizer: str = "lamb"
+    learning_rate: float = 0.1
+    momentum: float = 0.9
+    init: float = 0.0
+    normalise: str = "unit"
+    microbatch_size: int | None = 2048
+
+    def __post_init__(self) -> None:
+        check_normalisation(self.normalise)
+        if self.optimizer not in _OPTIMIZERS:
+            raise ValueError(
+                f"optimizer must be one of {', '.join(_OPTIMIZERS)}, got {self.optimizer!r}."
+            )
+        numbers = self.batch_size, self.epochs, self.clip_norm, self.learning_rate
+        if min(numbers) <= 0 or self.init < 0:
+            raise ValueError(
+                "batch_size, epochs, clip_norm and learning_rate must be above 0 and init at "
+                f"least 0, got {self}."
+            )
+
+    def schedule(self, num_examples: int) -> dict[str, Any]:
+        """What a `PrivacyPlan` needs to know of these settings."""
+        batch = min(self.batch_size, num_examples)
+        return {
+            "batch_size": batch,
+            "steps": max(1, round(self.epochs * num_examples / batch)),
+            "clip_norm": self.clip_norm,
+            "sampling": "full_batch" if batch == num_examples else "poisson",
+        }
+
+    def make_optimizer(self, plan: PrivacyPlan) -> PrivateOptimizer:
+        """The optimizer, for this plan."""
+        more: dict[str, Any] = {"momentum": self.momentum} if self.optimizer == "momentum" else {}
+        return _OPTIMIZERS[self.optimizer](self.learning_rate, privacy=plan, **more)
+
+    def output_layer(self, num_classes: int, seed: int | None) -> keras.layers.Dense:
+        """The head itself; its bias starts at zero."""
+        first = keras.initializers.RandomNormal(stddev=self.init, seed=seed)
+        kernel = first if self.init else "zeros"
+        return keras.layers.Dense(num_classes, kernel_initializer=kernel, name="logits")
+
+    def model(self, rows: Any, num_classes: int, seed: int | None) -> keras.Model:
+        """A model of normalised rows `[B, D]` that gives logits `[B, K]`."""
+        return keras.Sequential([keras.Input((rows.dim,)), self.output_layer(num_classes, seed)])
+
+    def source(self, rows: Any) -> RecordSource:
+        """The rows as records to sample from; those that are not finite weigh nothing.
+
+        Raises:
+            TypeError: these are pictures.
+            ValueError: the features are more than is kept in memory.
+        """
+        if not isinstance(rows, Rows):
+            raise TypeError("a sampled head learns from feature rows; pictures need 'fine_tune'.")
+        if 4 * len(rows) * rows.dim > RESIDENT_BYTES:
+            raise ValueError(
+                f"{len(rows):,} x {rows.dim} features are more than sampled training keeps in "
+                "memory; the full-batch methods stream any number of them from disk."
+            )
+        features = np.empty((len(rows), rows.dim), np.float32)
+        for block in rows.blocks():
+            made = normalised(block.features, self.normalise)
+            features[block.start : block.start + len(made)] = made
+        return ArraySource(
+            features, np.maximum(rows.labels, 0), (rows.labels >= 0).astype(np.float32)
+        )

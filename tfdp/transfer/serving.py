@@ -1,0 +1,112 @@
+"""Classifiers as services: picture bytes (or features) to classes, with the privacy report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfdp.export import export_with_report
+from tfdp.export.bundle import new_bundle
+from tfdp.export.pictures import decode_each, decode_picture
+
+_IMAGE_BYTES = tf.TensorSpec([None], tf.string, name="image_bytes")
+
+
+def export_head(model: keras.Model, path: str | Path, privacy_report: Mapping[str, Any]) -> Path:
+    """Writes a Keras classifier as a SavedModel, with its report and without private counts.
+
+    Args:
+        model: for instance `LastLayer.to_keras(...)`.
+        path: the folder; a SavedModel that is there is replaced.
+        privacy_report: of the run that made the weights.
+
+    Raises:
+        FileExistsError: `path` exists and is not a SavedModel.
+    """
+    return export_with_report(model, path, released(privacy_report))
+
+
+def export_pictures(
+    logits: Callable[[tf.Tensor], tf.Tensor],
+    parts: Sequence[Any],
+    image_size: int,
+    path: str | Path,
+    privacy_report: Mapping[str, Any],
+    class_names: Sequence[str],
+) -> Path:
+    """Writes a classifier of pictures as one SavedModel that needs TensorFlow alone.
+
+    Signatures:
+
+    - `serve` and `serving_default`: from `image_bytes`, string `[B]` (PNG, JPEG, WebP, GIF or BMP
+      files), `probabilities` float32 `[B, K]`, `label` int32 `[B]`, `class_name` string `[B]`
+      and `valid` bool `[B]`. A picture that cannot be decoded has `valid` False, zeros, and an
+      empty name; the others of its batch are answered.
+    - `pictures`: the same, without `valid`, from float32 `[B, S, S, 3]`, RGB in 0..255.
+
+    Args:
+        logits: pictures float32 `[B, S, S, 3]`, RGB in 0..255 -> logits `[B, K]`.
+        parts: what holds its weights: Keras models and loaded SavedModels.
+        image_size: S, in pixels.
+        path: the folder; a SavedModel that is there is replaced.
+        privacy_report: of the run that made the weights; its private counts are left out.
+        class_names: K names.
+
+    Raises:
+        FileExistsError: `path` exists and is not a SavedModel.
+    """
+    names = tf.constant(list(class_names))
+
+    def answer(pictures: tf.Tensor) -> dict[str, tf.Tensor]:
+        probabilities = tf.nn.softmax(logits(pictures))
+        label = tf.argmax(probabilities, axis=1, output_type=tf.int32)
+        return {
+            "probabilities": probabilities,
+            "label": label,
+            "class_name": tf.gather(names, label),
+        }
+
+    def serve(image_bytes: tf.Tensor) -> dict[str, tf.Tensor]:
+        pictures, valid = decode_each(
+            lambda data: decode_picture(data, image_size), image_bytes, image_size
+        )
+        found = answer(pictures)
+        return {
+            "probabilities": tf.where(valid[:, None], found["probabilities"], 0.0),
+            "label": tf.where(valid, found["label"], 0),
+            "class_name": tf.where(valid, found["class_name"], ""),
+            "valid": valid,
+        }
+
+    pixels = tf.TensorSpec([None, image_size, image_size, 3], tf.float32, name="pictures")
+    bundle = tf.Module()
+    bundle.parts = [_resources(part) for part in parts]
+    bundle.names = names
+    bundle.serve = _endpoint(serve, _IMAGE_BYTES)
+    bundle.pictures = _endpoint(answer, pixels)
+    signatures = {
+        "serving_default": bundle.serve,
+        "serve": bundle.serve,
+        "pictures": bundle.pictures,
+    }
+    with new_bundle(path, released(privacy_report)) as folder:
+        tf.saved_model.save(bundle, folder, signatures=signatures)
+    return Path(path)
+
+
+def released(privacy_report: Mapping[str, Any]) -> dict[str, Any]:
+    """The report as it may leave the house: counts are exact facts about private records."""
+    return {key: value for key, value in privacy_report.items() if key != "counts"}
+
+
+def _endpoint(call: Callable[[tf.Tensor], Any], spec: tf.TensorSpec) -> Any:
+    return tf.function(call, input_signature=[spec], autograph=False)
+
+
+def _resources(part: Any) -> Any:
+    """What a bundle has to hold on to, so that a part's weights are saved with it."""
+    return [v.value for v in part.variables] if isinstance(part, keras.Model) else part
