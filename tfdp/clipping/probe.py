@@ -24,6 +24,7 @@ from tfdp.clipping.rules.registry import replaced
 from tfdp.clipping.single_pass import single_pass
 
 _SEED = 20210607
+_DRAWS = 3
 
 
 def refuse_mixing(forward: Forward, batch: Batch) -> None:
@@ -60,10 +61,25 @@ def refuse_wrong_rules(forward: Forward, batch: Batch, plan: Plan) -> None:
     """
     if plan.whole or any(mapping.random for mapping in plan.mapped.values()):
         return  # nothing is left to rules, or the two would draw different random numbers
-    made_up = _made_up(batch, _SEED)
+    # The gradient jumps where a ReLU's input is zero but for rounding. A wrong rule is wrong for
+    # other draws as well.
+    wrong = _wrong(forward, _made_up(batch, _SEED), plan)
+    for draw in range(1, _DRAWS):
+        if wrong:
+            wrong &= _wrong(forward, _made_up(batch, _SEED + draw), plan)
+    if wrong:
+        named = ", ".join(v.path for i, v in enumerate(forward.trainable) if i in wrong)
+        raise WrongRuleError(
+            f"The rules of the layers give other gradients than differentiation for {named}. If "
+            "you registered a rule for their layer, correct it; else use "
+            'engine="vectorized".'
+        )
+
+
+def _wrong(forward: Forward, made_up: Batch, plan: Plan) -> set[int]:
+    """Returns which of the trainable weights have another gradient by the rules."""
     weights, state = _values(forward)
     row = tf.one_hot(1, made_up.mask.shape[0], dtype=weights[0].dtype)
-
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(weights)
         with keras.StatelessScope(forward.mapping(weights, state, made_up.seed)):
@@ -75,19 +91,10 @@ def refuse_wrong_rules(forward: Forward, batch: Batch, plan: Plan) -> None:
     exact = [tf.cast(tf.convert_to_tensor(g), row.dtype) for g in exact]
     size = tf.linalg.global_norm(exact)
     if not np.isfinite(size):
-        return
+        return set()
     limit = (0.1 if forward.half_precision else 1e-3) * size
-    wrong = [
-        variable.path
-        for variable, term, gradient in zip(forward.trainable, found.terms, exact, strict=True)
-        if _differs(term, row, gradient, limit)
-    ]
-    if wrong:
-        raise WrongRuleError(
-            f"The rules of the layers give other gradients than differentiation for "
-            f"{', '.join(wrong)}. If you registered a rule for their layer, correct it; else use "
-            'engine="vectorized".'
-        )
+    pairs = zip(found.terms, exact, strict=True)
+    return {i for i, (term, gradient) in enumerate(pairs) if _differs(term, row, gradient, limit)}
 
 
 def _differs(term: Any, row: tf.Tensor, exact: tf.Tensor, limit: tf.Tensor) -> bool:

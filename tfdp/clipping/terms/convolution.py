@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator
@@ -90,7 +91,7 @@ class ConvolutionTerm(Term):
         if self.way != "gram":
             places = math.prod(self.window.size)
             scale = places * row_squares(self.inputs) * row_squares(self.output_gradients)
-            squares = tf.add_n([row_squares(block) for block in self._blocks()])
+            squares = tf.add_n([row_squares(block) for block in self._blocks])
             return raised_product(squares, scale)
         gram_in = tf.add_n([tf.matmul(v, v, transpose_b=True) for v in self._views()])
         gradients = self._gradients()
@@ -105,7 +106,7 @@ class ConvolutionTerm(Term):
         return self.backward(self.inputs, scale_rows(coefficients, self.output_gradients))
 
     def per_example(self) -> tf.Tensor:
-        blocks = tf.stack(list(self._blocks()), axis=1)  # [B, places, G, p, q]
+        blocks = tf.stack(self._blocks, axis=1)  # [B, places, G, p, q]
         _, _, groups, p, q = blocks.shape
         blocks = tf.transpose(blocks, [0, 1, 3, 2, 4])
         return tf.reshape(blocks, [-1, *self.window.size, p, groups * q])
@@ -117,11 +118,11 @@ class ConvolutionTerm(Term):
             output_gradients=select_rows(rows, self.output_gradients),
         )
 
-    def _blocks(self) -> Iterator[tf.Tensor]:
-        """Yields the gradients ``[B, G, p, q]`` of every place of the kernel."""
+    @functools.cached_property  # the sum takes what the norm was taken from
+    def _blocks(self) -> list[tf.Tensor]:
+        """The gradients ``[B, G, p, q]`` of every place of the kernel."""
         gradients = self._gradients()
-        for view in self._views():
-            yield tf.matmul(view, gradients, transpose_a=True)
+        return [tf.matmul(view, gradients, transpose_a=True) for view in self._views()]
 
     def _views(self) -> Iterator[tf.Tensor]:  # [B, G, T, p]
         positions = tuple(self.output_gradients.shape[1:-1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 
 import tensorflow as tf
@@ -36,12 +37,12 @@ class MatMulTerm(Term):
         if self.inputs.shape[1] == 1:  # a rank-one gradient: |x|^2 |d|^2
             return row_squares(self.inputs) * row_squares(self.output_gradients)
         if self.forms_gradients:
-            return row_squares(self._matrices())
+            return row_squares(self._matrices)
         return gram_product(self.inputs, self.output_gradients)
 
     def weighted_sum(self, coefficients: tf.Tensor) -> tf.Tensor:
         if self.forms_gradients:
-            return tf.reshape(ExplicitTerm(self._matrices()).weighted_sum(coefficients), self.shape)
+            return tf.reshape(ExplicitTerm(self._matrices).weighted_sum(coefficients), self.shape)
         inputs, gradients = self.inputs, self.output_gradients
         p, q = inputs.shape[2], gradients.shape[2]
         if p < q:  # the factors go to the narrower side
@@ -54,7 +55,7 @@ class MatMulTerm(Term):
         return tf.reshape(total, self.shape)
 
     def per_example(self) -> tf.Tensor:
-        return tf.reshape(self._matrices(), [-1, *self.shape])
+        return tf.reshape(self._matrices, [-1, *self.shape])
 
     def keep(self, rows: tf.Tensor) -> MatMulTerm:
         return MatMulTerm(
@@ -63,6 +64,7 @@ class MatMulTerm(Term):
             self.shape,
         )
 
+    @functools.cached_property  # the sum takes what the norm was taken from
     def _matrices(self) -> tf.Tensor:  # [B, p, q]
         return tf.matmul(self.inputs, self.output_gradients, transpose_a=True)
 
