@@ -1,4 +1,8 @@
-"""The models whose private steps are timed, with made-up batches and losses."""
+"""The models whose private steps are timed, with made-up batches and losses.
+
+Plain Keras, but for the captioner itself, so that a peer's Keras, of another version or on another
+backend, builds the same models.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,6 @@ from typing import Any
 import keras
 import numpy as np
 from keras import layers
-
-from tfdp.models import Captioner, CaptionerConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,42 +38,77 @@ def _images(rows: int, side: int) -> np.ndarray:
     return np.random.default_rng(1).normal(size=(rows, side, side, 3)).astype("float32")
 
 
-def _captioner(config: CaptionerConfig) -> Workload:
+def _labelled_images(side: int, classes: int) -> Callable[[int], tuple[Any, Any]]:
+    return lambda rows: (_images(rows, side), _tokens(rows, 1, classes)[:, 0])
+
+
+# Sizes of a captioner: those of CaptionerConfig, as far as both captioners below need them.
+_ANCHOR = {
+    "image_size": 64, "patch_size": 8, "vocab_size": 4096, "max_length": 41,
+    "encoder_width": 192, "encoder_depth": 6, "encoder_heads": 3,
+    "decoder_width": 192, "decoder_depth": 3, "decoder_heads": 3,
+}  # fmt: skip
+_QUICKSTART = {
+    "image_size": 32, "patch_size": 8, "vocab_size": 2048, "max_length": 12,
+    "encoder_width": 128, "encoder_depth": 4, "encoder_heads": 4,
+    "decoder_width": 128, "decoder_depth": 2, "decoder_heads": 4,
+}  # fmt: skip
+
+
+def _captioner(sizes: dict[str, int], plain: bool = False) -> Workload:
+    """The captioner, or one of plain Keras layers with the same sizes, for peers."""
+
+    def build() -> keras.Model:
+        if plain:
+            return _plain_captioner(**sizes)
+        from tfdp.models import Captioner, CaptionerConfig
+
+        return Captioner(CaptionerConfig(**sizes))
+
     def batch(rows: int) -> tuple[Any, Any]:
-        ids = _tokens(rows, config.max_length, config.vocab_size)
-        images = _images(rows, config.image_size)
+        ids = _tokens(rows, sizes["max_length"], sizes["vocab_size"])
+        images = _images(rows, sizes["image_size"])
         return {"image": images, "tokens": ids[:, :-1]}, ids[:, 1:]
 
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=0)
-    return Workload(lambda: Captioner(config), batch, loss)
+    return Workload(build, batch, _cross_entropy())
 
 
-def _anchor_captioner() -> Workload:
-    """6.1 M parameters: 64 px, 65 picture tokens, 40 text tokens, vocabulary 4096."""
-    return _captioner(
-        CaptionerConfig(
-            image_size=64, patch_size=8, vocab_size=4096, max_length=41,
-            encoder_width=192, encoder_depth=6, encoder_heads=3,
-            decoder_width=192, decoder_depth=3, decoder_heads=3,
-        )
-    )  # fmt: skip
+def _plain_captioner(
+    image_size: int, patch_size: int, vocab_size: int, max_length: int,
+    encoder_width: int, encoder_depth: int, encoder_heads: int,
+    decoder_width: int, decoder_depth: int, decoder_heads: int,
+) -> keras.Model:  # fmt: skip
+    images = layers.Input((image_size, image_size, 3), name="image")
+    ids = layers.Input((max_length - 1,), dtype="int32", name="tokens")
+    memory = _patches(images, patch_size, encoder_width)
+    for _ in range(encoder_depth):
+        memory = _transformer_block(memory, encoder_heads)
+    memory = layers.LayerNormalization(epsilon=1e-6)(memory)
+    x = layers.Embedding(vocab_size, decoder_width)(ids)
+    x = Positions(max_length - 1, decoder_width)(x)
+    for _ in range(decoder_depth):
+        x = _transformer_block(x, decoder_heads, causal=True, memory=memory)
+    x = layers.LayerNormalization(epsilon=1e-6)(x)
+    return keras.Model({"image": images, "tokens": ids}, layers.Dense(vocab_size)(x))
 
 
-def _quickstart_captioner() -> Workload:
-    """The captioner of configs/quickstart.py: 32 px, 17 picture tokens, 11 text tokens."""
-    return _captioner(
-        CaptionerConfig(
-            image_size=32, patch_size=8, vocab_size=2048, max_length=12,
-            encoder_width=128, encoder_depth=4, encoder_heads=4,
-            decoder_width=128, decoder_depth=2, decoder_heads=4,
-        )
-    )  # fmt: skip
+def _cross_entropy() -> Any:
+    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
-def _transformer_block(x: Any, heads: int, causal: bool = False) -> Any:
+def _patches(images: Any, size: int, width: int) -> Any:
+    x = layers.Conv2D(width, size, strides=size)(images)
+    count = x.shape[1] * x.shape[2]
+    return Positions(count, width)(layers.Reshape((count, width))(x))
+
+
+def _transformer_block(x: Any, heads: int, causal: bool = False, memory: Any = None) -> Any:
     width = x.shape[-1]
     y = layers.LayerNormalization(epsilon=1e-6)(x)
     x = x + layers.MultiHeadAttention(heads, width // heads)(y, y, use_causal_mask=causal)
+    if memory is not None:
+        y = layers.LayerNormalization(epsilon=1e-6)(x)
+        x = x + layers.MultiHeadAttention(heads, width // heads)(y, memory)
     y = layers.LayerNormalization(epsilon=1e-6)(x)
     y = layers.Dense(4 * width, activation="gelu")(y)
     return x + layers.Dense(width)(y)
@@ -86,7 +123,7 @@ class Positions(layers.Layer):
         self.table = layers.Embedding(length, width)
 
     def call(self, x: Any) -> Any:
-        return x + self.table(keras.ops.expand_dims(keras.ops.arange(self.length), 0))
+        return x + self.table(np.arange(self.length, dtype="int32")[np.newaxis])
 
 
 def _vision_transformer() -> Workload:
@@ -94,15 +131,15 @@ def _vision_transformer() -> Workload:
 
     def build() -> keras.Model:
         images = layers.Input((224, 224, 3))
-        x = layers.Conv2D(192, 16, strides=16)(images)
-        x = Positions(196, 192)(layers.Reshape((196, 192))(x))
+        x = _patches(images, 16, 192)
         for _ in range(12):
             x = _transformer_block(x, heads=3)
         x = layers.GlobalAveragePooling1D()(layers.LayerNormalization(epsilon=1e-6)(x))
         return keras.Model(images, layers.Dense(1000)(x))
 
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    return Workload(build, lambda rows: (_images(rows, 224), _tokens(rows, 1, 1000)[:, 0]), loss)
+    return Workload(
+        build, lambda rows: (_images(rows, 224), _tokens(rows, 1, 1000)[:, 0]), _cross_entropy()
+    )
 
 
 def _convnet() -> Workload:
@@ -125,8 +162,9 @@ def _convnet() -> Workload:
             x = block(x, width, stride)
         return keras.Model(images, layers.Dense(10)(layers.GlobalAveragePooling2D()(x)))
 
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    return Workload(build, lambda rows: (_images(rows, 32), _tokens(rows, 1, 10)[:, 0]), loss)
+    return Workload(
+        build, lambda rows: (_images(rows, 32), _tokens(rows, 1, 10)[:, 0]), _cross_entropy()
+    )
 
 
 def _language_model() -> Workload:
@@ -144,8 +182,7 @@ def _language_model() -> Workload:
         ids = _tokens(rows, 65, 32_000)
         return ids[:, :-1], ids[:, 1:]
 
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    return Workload(build, batch, loss)
+    return Workload(build, batch, _cross_entropy())
 
 
 def _tagger() -> Workload:
@@ -161,13 +198,14 @@ def _tagger() -> Workload:
     def batch(rows: int) -> tuple[Any, Any]:
         return _tokens(rows, 64, 8000), _tokens(rows, 64, 20)
 
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    return Workload(build, batch, loss)
+    return Workload(build, batch, _cross_entropy())
 
 
 WORKLOADS: dict[str, Callable[[], Workload]] = {
-    "captioner": _anchor_captioner,
-    "quickstart": _quickstart_captioner,
+    "captioner": lambda: _captioner(_ANCHOR),
+    "quickstart": lambda: _captioner(_QUICKSTART),
+    "plain_captioner": lambda: _captioner(_ANCHOR, plain=True),
+    "plain_quickstart": lambda: _captioner(_QUICKSTART, plain=True),
     "vit": _vision_transformer,
     "convnet": _convnet,
     "gpt": _language_model,
