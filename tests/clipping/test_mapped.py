@@ -106,6 +106,9 @@ CASES = {
     "outputs made of one another": sequential(
         Powers, lambda: layers.Concatenate(), lambda: layers.Dense(2), shape=(3, 4)
     ),
+    "loop called several times": sequential(
+        lambda: layers.TimeDistributed(layers.GRU(2, reset_after=False)), shape=(3, 2, 4)
+    ),
     "time distributed": sequential(
         lambda: layers.TimeDistributed(layers.Dense(5)), shape=(3, 2, 4)
     ),

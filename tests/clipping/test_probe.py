@@ -62,6 +62,54 @@ def test_mixing_in_training_only_is_found():
         clipped(model, squared_error, X, Y)
 
 
+def by_kind(kind):
+    """A model that mixes examples by what inputs of one kind become in it."""
+    x = layers.Input((4,), dtype=kind)
+    if kind == "string":
+        y = layers.StringLookup(vocabulary=["b"])(x)
+    else:
+        y = layers.Lambda(lambda x: ops.cast(x, "int32"), output_shape=(4,))(x)
+    y = layers.Flatten()(layers.Embedding(2, 3)(y))
+    return keras.Model(x, layers.Dense(2)(Centered(name="guilty")(y)))
+
+
+@pytest.mark.parametrize("kind", ["float32", "int32", "bool", "string"])
+def test_mixing_is_found_whatever_the_kind_of_the_inputs(kind):
+    x = np.full((4, 4), "b") if kind == "string" else np.ones((4, 4), kind)
+    with pytest.raises(UnsupportedLayerError, match="Centered 'guilty'"):
+        clipped(by_kind(kind), squared_error, x, Y)
+
+
+def test_weights_that_start_at_zero_do_not_hide_mixing():
+    stack = [
+        layers.Input((3,)),
+        Centered(name="guilty"),
+        layers.Dense(2, kernel_initializer="zeros"),
+    ]
+    with pytest.raises(UnsupportedLayerError, match="Centered 'guilty'"):
+        clipped(keras.Sequential(stack), squared_error, X, Y)
+
+
+class Logarithm(layers.Layer):
+    """Finite beyond 100 only, where no made-up number lies."""
+
+    def call(self, x):
+        return ops.log(x - 100)
+
+
+@pytest.mark.parametrize("reason", ["not finite", "the same for all"])
+def test_what_made_up_examples_do_not_show_is_never_passed_in_silence(reason):
+    first = Logarithm() if reason == "not finite" else layers.ReLU(threshold=100)
+    x, pair = 101 + np.abs(X), (102 + np.abs(X[:2]), Y[:2])
+    fair = keras.Sequential([layers.Input((3,)), first, layers.Dense(2)])
+    with pytest.raises(UnsupportedLayerError, match=f"{reason}.*public_examples"):
+        clipped(fair, squared_error, x, Y)
+    assert np.isfinite(clipped(fair, squared_error, x, Y, public_examples=pair).norms).all()
+    mixing = keras.Sequential([layers.Input((3,)), first, Centered(name="guilty"), layers.Dense(2)])
+    with pytest.raises(UnsupportedLayerError, match="Centered 'guilty'"):
+        clipped(mixing, squared_error, x, Y, public_examples=pair)
+
+
 def test_mixing_is_found_before_the_first_batch():
     model = keras.Sequential([layers.Input((3,)), Centered(), layers.Dense(2)])
     function = ClippedGradient(model, per_example_loss("mse"), 1.0)
@@ -120,7 +168,15 @@ def test_a_wrong_rule_is_found_before_it_is_used():
         clipped(scaling(WronglyRuled), squared_error, floats(4, 5, 3), floats(4, 5, 2))
 
 
-def test_added_losses_are_refused():
+def test_a_wrong_rule_is_found_behind_weights_that_start_at_zero():
+    model = scaling(WronglyRuled)
+    model.layers[-1].kernel.assign(tf.zeros([3, 2]))
+    with pytest.raises(WrongRuleError, match="own/"):
+        clipped(model, squared_error, floats(4, 5, 3), floats(4, 5, 2))
+
+
+@pytest.mark.parametrize("engine", ["auto", "vectorized"])
+def test_added_losses_are_refused_by_every_engine(engine):
     class Adds(layers.Layer):
         def call(self, x):
             self.add_loss(ops.sum(x))
@@ -128,7 +184,7 @@ def test_added_losses_are_refused():
 
     model = keras.Sequential([layers.Input((3,)), Adds(), layers.Dense(2)])
     with pytest.raises(UnsupportedLayerError, match="add_loss"):
-        clipped(model, squared_error, X, Y)
+        clipped(model, squared_error, X, Y, engine=engine)
 
 
 def test_updates_of_running_moments_are_dropped_and_named():

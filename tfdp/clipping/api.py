@@ -42,6 +42,7 @@ def clipped_gradient_sum(
     microbatch_size: int | None = None,
     seed: tuple[int, int] = (0, 0),
     jit_compile: bool = True,
+    public_examples: Any = None,
 ) -> ClippedSum:
     """Sums the gradients of all examples, each scaled to norm at most ``clip_norm``.
 
@@ -60,6 +61,7 @@ def clipped_gradient_sum(
       microbatch_size: Rows handled at a time; all at once by default.
       seed: Seeds dropout and its like.
       jit_compile: Whether XLA compiles the computation.
+      public_examples: As for ``ClippedGradient``.
 
     Raises:
       ScalarLossError: The loss gives no value per example.
@@ -72,6 +74,7 @@ def clipped_gradient_sum(
         clip_norm,
         engine,
         jit_compile=jit_compile,
+        public_examples=public_examples,
     )
     fields = keras.tree.map_structure(
         lambda leaf: None if leaf is None else np.asarray(leaf), (x, y, sample_weight)

@@ -63,6 +63,8 @@ class ClippedGradient:
       jit_compile: Whether XLA compiles the function.
       records_per_unit: How many consecutive rows are clipped together: the sum of their gradients
         is what has norm at most C. If it overflows the unit contributes nothing.
+      public_examples: (x, y) or (x, y, sample_weight) of two rows or more that are not private,
+        for models that made-up numbers do not suit: the model is looked over on them.
 
     Raises:
       ValueError: An argument is out of range.
@@ -78,6 +80,7 @@ class ClippedGradient:
         with_outputs: bool = False,
         jit_compile: bool = True,
         records_per_unit: int = 1,
+        public_examples: Any = None,
     ):
         if engine not in ENGINES:
             raise ValueError(f"engine={engine!r}: expected one of {', '.join(ENGINES)}.")
@@ -92,25 +95,30 @@ class ClippedGradient:
         self._with_outputs = with_outputs
         self._jit_compile = jit_compile
         self._unit = records_per_unit
+        self._public_examples = public_examples
         self._plans: dict[tuple, Plan] = {}
         self._function = tf.function(self._clipped, jit_compile=jit_compile, autograph=False)
 
-    def __call__(self, weights: list, state: list, batch: Batch) -> Clipped:
+    def __call__(
+        self, weights: list, state: list, batch: Batch, clip_scale: tf.Tensor | None = None
+    ) -> Clipped:
         """Computes the clipped sum; call it from inside a ``tf.function``.
 
         Args:
           weights: Values of ``forward.trainable``.
           state: Values of ``forward.state``.
           batch: Rows of static shape.
+          clip_scale: What all bounds, and so the sensitivity, are multiplied by: a scalar, for
+            clip norms that change as training goes on.
         """
         self.check(batch)
-        clipped = self._function(weights, state, batch, False)
+        clipped = self._function(weights, state, batch, clip_scale, False)
         # An example that overflows poisons products such as 0 * inf. It contributes zero: then,
         # and only then, the sums are formed again with its rows cut out.
         return tf.cond(
             tf.reduce_all(tf.math.is_finite(clipped.norms)),
             lambda: clipped,
-            lambda: self._function(weights, state, batch, True),
+            lambda: self._function(weights, state, batch, clip_scale, True),
         )
 
     def check(self, batch: Batch) -> None:
@@ -135,15 +143,22 @@ class ClippedGradient:
             self._plans[shapes] = other.submit(self._look_over, batch).result()
 
     def _look_over(self, batch: Batch) -> Plan:
-        refuse_mixing(self.forward, batch)
+        probed = refuse_mixing(self.forward, batch, self._public_examples)
         if self._engine == "vectorized":
             return Plan(whole="as asked for")
         plan = survey(self.forward, batch)
         self._give_notice(plan)
-        refuse_wrong_rules(self.forward, batch, plan)
+        refuse_wrong_rules(self.forward, probed, plan)
         return plan
 
-    def _clipped(self, weights: list, state: list, batch: Batch, cut_rows: bool) -> Clipped:
+    def _clipped(
+        self,
+        weights: list,
+        state: list,
+        batch: Batch,
+        clip_scale: tf.Tensor | None,
+        cut_rows: bool,
+    ) -> Clipped:
         batch = without_padding(batch)
         found = self._per_example(weights, state, batch)
         scale = self.forward.loss_scale
@@ -155,9 +170,13 @@ class ClippedGradient:
         norms = tf.sqrt(tf.reduce_sum(squares, axis=0))
         used = batch.mask & tf.math.is_finite(self._by_row(norms))
         units = tf.reduce_any(tf.reshape(used, [-1, self._unit]), axis=1)
+        # In units of the scale, norms meet the bounds that the clipping was made with.
+        relative = (
+            squares if clip_scale is None else squares / tf.cast(clip_scale, squares.dtype) ** 2
+        )
         factors = [
             tf.where(units, own, 0)
-            for own in self.clipping.factors(squares, self.forward.trainable)
+            for own in self.clipping.factors(relative, self.forward.trainable)
         ]
         if self._engine == "two_pass" and found.second_pass is not None and not cut_rows:
             sums = found.second_pass(self._by_row(factors[0]))

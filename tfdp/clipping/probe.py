@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
-import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -19,99 +17,118 @@ import tensorflow as tf
 
 from tfdp.clipping.errors import UnsupportedLayerError, WrongRuleError
 from tfdp.clipping.forward import Batch, Forward
+from tfdp.clipping.made_up import made_up_pairs, with_faint_weights_raised
 from tfdp.clipping.plan import Plan
+from tfdp.clipping.refusals import refuse_added_losses, warn_of_dropped_updates
 from tfdp.clipping.rules.registry import replaced
 from tfdp.clipping.single_pass import single_pass
 
-_SEED = 20210607
-_DRAWS = 3
+
+class Probed(NamedTuple):
+    """Made-up examples on which a model could be looked over, and what it gave for them."""
+
+    batch: Batch
+    losses: tf.Tensor
+    outputs: Any
 
 
-def refuse_mixing(forward: Forward, batch: Batch) -> None:
+def refuse_mixing(forward: Forward, batch: Batch, examples: Any = None) -> Probed:
     """Changes one example and looks at the losses and outputs of the others.
 
     Args:
       forward: The model and its loss.
       batch: Gives structure, shapes and dtypes.
+      examples: Public examples to use instead of made-up ones; see ``made_up_pairs``.
 
     Raises:
-      UnsupportedLayerError: Names the layer through which examples mix.
+      UnsupportedLayerError: Names the layer through which examples mix, or says why that could
+        not be found out. Or the model adds losses of its own.
     """
-    batches = _made_up(batch, _SEED), _made_up(batch, _SEED, first=_SEED + 1)
-    losses, outputs = zip(*(_losses(forward, one) for one in batches), strict=True)
-    if not all(np.isfinite(value).all() for value in losses):
-        warnings.warn("The loss of made-up examples is not finite: examples that mix would go "
-                      "unnoticed.", stacklevel=2)  # fmt: skip
-        return
-    rows = batches[0].mask.shape[0]
-    if _others_agree(losses[0], losses[1], rows) and _others_agree(outputs[0], outputs[1], rows):
-        return
+    reason = ""
+    for pair in made_up_pairs(batch, examples):
+        found, other = (_run(forward, one) for one in pair)
+        if not np.isfinite([found[0], other[0]]).all():
+            reason = "their loss is not finite"
+            continue
+        _refuse_difference(forward, pair, found, other)
+        if _first_differs(found, other):  # else nothing was seen
+            return Probed(pair[0], *found)
+        reason = reason or "the outputs are the same for all of them"
+    source = "made-up examples" if examples is None else "public_examples"
     raise UnsupportedLayerError(
-        f"One example changes another's loss through {_first_mixing_call(forward, batches)}, so "
-        "that no example's gradient can be bounded. What is computed for an example may depend "
-        "on this example alone."
+        f"It cannot be checked on {source} that the model {forward.model.name!r} keeps examples "
+        f"apart: {reason}. Give examples of its kind that are not private, two rows or more, as "
+        "public_examples=(x, y)."
     )
 
 
-def refuse_wrong_rules(forward: Forward, batch: Batch, plan: Plan) -> None:
+def refuse_wrong_rules(forward: Forward, probed: Probed, plan: Plan) -> None:
     """Compares an example's gradient by the layers' rules with plain differentiation.
 
     Raises:
       WrongRuleError: Names the weights whose gradients differ.
     """
-    if plan.whole or any(mapping.random for mapping in plan.mapped.values()):
-        return  # nothing is left to rules, or the two would draw different random numbers
-    # The gradient jumps where a ReLU's input is zero but for rounding. A wrong rule is wrong for
-    # other draws as well.
-    wrong = _wrong(forward, _made_up(batch, _SEED), plan)
-    for draw in range(1, _DRAWS):
-        if wrong:
-            wrong &= _wrong(forward, _made_up(batch, _SEED + draw), plan)
-    if wrong:
-        named = ", ".join(v.path for i, v in enumerate(forward.trainable) if i in wrong)
+    if plan.whole:
+        return  # nothing is left to rules
+    batch = probed.batch
+    weights, state = _values(forward)
+
+    def compare():
+        found = single_pass(forward, weights, state, batch, plan, False, second_pass=True)
+        row = tf.one_hot(1, batch.mask.shape[0], dtype=weights[0].dtype)
+        assert found.second_pass is not None
+        exact = found.second_pass(row * forward.loss_scale)
+        errors = [_errors(*pair, row) for pair in zip(found.terms, exact, strict=True)]
+        return found.losses, tf.stack(errors)
+
+    # Run by Python, a loop would count a layer's calls otherwise than in a graph.
+    loops = any(mapping.loops for mapping in plan.mapped.values())
+    losses, errors = tf.function(compare, autograph=False)() if loops else compare()
+
+    share = 0.1 if forward.half_precision else 1e-3
+    if not np.isfinite(errors).all():
+        raise UnsupportedLayerError(
+            f"The gradient of the model {forward.model.name!r} is not finite on made-up examples, "
+            "so that the rules of its layers cannot be checked. Give examples of its kind that "
+            "are not private, two rows or more, as public_examples=(x, y)."
+        )
+    sizes, off, above = errors.numpy().T
+    limit = share * np.linalg.norm(sizes)
+    # Norms are raised by what rounding can hide: where gradients cancel they come out too large.
+    wrong = (off > limit) | (above < -10 * limit) | (above > 1000 * limit)
+    names = [v.path for v, bad in zip(forward.trainable, wrong, strict=True) if bad]
+    random = any(mapping.random for mapping in plan.mapped.values())
+    if not random and not np.allclose(losses, probed.losses, rtol=share, atol=share):
+        names.append("the outputs")
+    if names:
         raise WrongRuleError(
-            f"The rules of the layers give other gradients than differentiation for {named}. If "
-            "you registered a rule for their layer, correct it; else use "
+            f"The rules of the layers give other gradients than differentiation for "
+            f"{', '.join(names)}. If you registered a rule for their layer, correct it; else use "
             'engine="vectorized".'
         )
 
 
-def _wrong(forward: Forward, made_up: Batch, plan: Plan) -> set[int]:
-    """Returns which of the trainable weights have another gradient by the rules."""
-    weights, state = _values(forward)
-    row = tf.one_hot(1, made_up.mask.shape[0], dtype=weights[0].dtype)
-    with tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch(weights)
-        with keras.StatelessScope(forward.mapping(weights, state, made_up.seed)):
-            losses, _ = forward.losses(made_up.x, made_up.y, made_up.sample_weight)
-        loss = losses[1] * tf.cast(forward.loss_scale, losses.dtype)
-    exact = tape.gradient(loss, weights, unconnected_gradients="zero")
-    found = single_pass(forward, weights, state, made_up, plan, compiled=False)
-
-    exact = [tf.cast(tf.convert_to_tensor(g), row.dtype) for g in exact]
-    size = tf.linalg.global_norm(exact)
-    if not np.isfinite(size):
-        return set()
-    limit = (0.1 if forward.half_precision else 1e-3) * size
-    pairs = zip(found.terms, exact, strict=True)
-    return {i for i, (term, gradient) in enumerate(pairs) if _differs(term, row, gradient, limit)}
-
-
-def _differs(term: Any, row: tf.Tensor, exact: tf.Tensor, limit: tf.Tensor) -> bool:
+def _errors(term: Any, exact: tf.Tensor, row: tf.Tensor) -> tf.Tensor:
+    """Returns the gradient's norm, how far the term's sum is off, and how far its norm is."""
+    exact = tf.cast(exact, row.dtype)
+    size = tf.norm(exact)
     if term is None:
-        return bool(tf.norm(exact) > limit)
+        return tf.stack([size, size, tf.zeros_like(size)])
     squares = term.squared_norm()
-    total = tf.cast(term.weighted_sum(tf.cast(row, squares.dtype)), exact.dtype)
-    norm = tf.cast(tf.sqrt(squares[1]), exact.dtype)
-    # Norms are raised by what rounding can hide: where gradients cancel they come out too large.
-    above = norm - tf.norm(exact)
-    return bool(tf.norm(total - exact) > limit or above < -10 * limit or above > 1000 * limit)
+    total = tf.cast(term.weighted_sum(tf.cast(row, squares.dtype)), row.dtype)
+    norm = tf.cast(tf.sqrt(squares[1]), row.dtype)
+    return tf.stack([size, tf.norm(total - exact), norm - size])
 
 
-def _losses(forward: Forward, batch: Batch) -> tuple[np.ndarray, list[np.ndarray]]:
-    with keras.StatelessScope(forward.mapping(*_values(forward), batch.seed)):
-        losses, outputs = forward.losses(batch.x, batch.y, batch.sample_weight)
-    return losses.numpy(), _arrays(outputs)
+def _run(forward: Forward, batch: Batch) -> tuple[tf.Tensor, Any]:
+    """Returns (losses, outputs)."""
+    mapping = forward.mapping(*_values(forward), batch.seed)
+    with keras.StatelessScope(mapping, collect_losses=True) as scope:
+        before = dict(scope.state_mapping)
+        found = forward.losses(batch.x, batch.y, batch.sample_weight)
+    refuse_added_losses(scope.losses)
+    warn_of_dropped_updates(forward, before, scope.state_mapping)
+    return found
 
 
 def _values(forward: Forward) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
@@ -119,7 +136,17 @@ def _values(forward: Forward) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         [tf.convert_to_tensor(v.value) for v in variables]
         for variables in (forward.trainable, forward.state)
     )
-    return trainable, state
+    return with_faint_weights_raised(trainable), state
+
+
+def _refuse_difference(forward: Forward, batches: tuple, found: tuple, other: tuple) -> None:
+    if _others_agree(forward, _arrays(found), _arrays(other), batches[0].mask.shape[0]):
+        return
+    raise UnsupportedLayerError(
+        f"One example changes another's loss through {_first_mixing_call(forward, batches)}, so "
+        "that no example's gradient can be bounded. What is computed for an example may depend "
+        "on this example alone."
+    )
 
 
 def _first_mixing_call(forward: Forward, batches: tuple[Batch, Batch]) -> str:
@@ -129,11 +156,11 @@ def _first_mixing_call(forward: Forward, batches: tuple[Batch, Batch]) -> str:
     for batch in batches:
         calls: list = []
         with _calls_logged(forward.model, calls):
-            _losses(forward, batch)
+            _run(forward, batch)
         runs.append(calls)
     for (layer, inputs, outputs), (_, other_inputs, other_outputs) in zip(*runs, strict=True):
-        same = _others_agree(inputs, other_inputs, rows)
-        if same and not _others_agree(outputs, other_outputs, rows):
+        same = _others_agree(forward, inputs, other_inputs, rows)
+        if same and not _others_agree(forward, outputs, other_outputs, rows):
             return f"{type(layer).__name__} {layer.name!r}"
     return "the loss"
 
@@ -163,39 +190,17 @@ def _arrays(nested: Any) -> list[np.ndarray]:
     return [tf.cast(leaf, tf.float64).numpy() for leaf in floating]
 
 
-def _others_agree(a: Any, b: Any, rows: int) -> bool:
+def _others_agree(forward: Forward, a: list[np.ndarray], b: list[np.ndarray], rows: int) -> bool:
     """Whether all rows but the first are equal, up to rounding."""
-    pairs = zip(a, b, strict=True) if isinstance(a, list) else [(a, b)]
+    share = 1e-3 if forward.half_precision else 1e-5
     return all(
-        np.allclose(one[1:], other[1:], rtol=1e-3, atol=1e-3 * np.abs(one).max(initial=1e-6))
-        for one, other in pairs
+        np.allclose(one[1:], other[1:], rtol=share, atol=share * np.abs(one).max(initial=1e-6))
+        for one, other in zip(a, b, strict=True)
         if len(one) == rows
     )
 
 
-def _made_up(batch: Batch, seed: int, first: int | None = None) -> Batch:
-    """Draws rows of the batch's kind; ``first`` is another seed for the first row."""
-
-    fields = (batch.x, batch.y, batch.sample_weight)
-    taken = {size for leaf in keras.tree.flatten(fields) if leaf is not None for size in leaf.shape}
-    rows = next(n for n in itertools.count(3) if n not in taken)  # no other axis has this size
-
-    def draw(leaf):
-        if leaf is None:
-            return None
-        shape = (rows, *leaf.shape[1:])
-        values = _draw(leaf.dtype, shape, np.random.default_rng(seed))
-        if first is not None:
-            values[:1] = _draw(leaf.dtype, shape, np.random.default_rng(first))[:1]
-        return tf.constant(values, leaf.dtype)
-
-    x, y, sample_weight = keras.tree.map_structure(draw, fields)
-    return Batch(x, y, sample_weight, tf.ones([rows], tf.bool), tf.constant([1, 2]))
-
-
-def _draw(dtype: tf.DType, shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
-    if dtype.is_floating:
-        return generator.uniform(size=shape)
-    if dtype in (tf.string, tf.bool):
-        return np.full(shape, b"" if dtype == tf.string else True)
-    return generator.integers(0, 2, shape)  # ids and classes that any vocabulary has
+def _first_differs(found: tuple, other: tuple) -> bool:
+    """Whether the first example's outputs changed with it; its loss, where no output has floats."""
+    ours, theirs = (_arrays(outputs) or _arrays(losses) for losses, outputs in (found, other))
+    return any((a[:1] != b[:1]).any() for a, b in zip(ours, theirs, strict=True))

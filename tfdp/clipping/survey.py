@@ -17,7 +17,6 @@ import tensorflow as tf
 from tfdp.clipping.forward import Batch, Forward
 from tfdp.clipping.plan import CallKey, Mapping, Plan
 from tfdp.clipping.recording import Frame, Recorder, RecordingScope
-from tfdp.clipping.refusals import refuse_added_losses, warn_of_dropped_updates
 from tfdp.clipping.rules import rule_for
 
 _ROWS = (2, 3)
@@ -155,12 +154,8 @@ class _Surveyor(Recorder):
             surveyor = cls(forward, batch, widen)
             surveyor._graph = tf.compat.v1.get_default_graph()
             mapping = forward.mapping(weights, state, seed)
-            scope = RecordingScope(surveyor, mapping, collect_losses=True)
-            before = dict(scope.state_mapping)
-            with scope, surveyor.recording():
+            with RecordingScope(surveyor, mapping), surveyor.recording():
                 forward.outputs(x)
-            refuse_added_losses(scope.losses)
-            warn_of_dropped_updates(forward, before, scope.state_mapping)
             surveyors.append(surveyor)
 
         surveyors: list[_Surveyor] = []
