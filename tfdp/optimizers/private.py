@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import keras
+
+from tfdp.privacy.clipping import QuantileClipping
 from tfdp.privacy.ledger import Ledger
 from tfdp.privacy.noise import NoisyGradients
 from tfdp.privacy.plan import PrivacyPlan
@@ -30,6 +33,9 @@ class PrivateOptimizer(_MIXIN):
       privacy: A ``PrivacyPlan`` that fixes both, and the sampling; give it or the two numbers.
       ledger: What the weights have cost so far; ``compile`` sets it, and saving carries it.
       **kwargs: Every argument of the Keras optimizer.
+
+    Attributes:
+      clip_norm: Variable of the clip norm of the moment, if the plan lets it follow a quantile.
 
     Raises:
       ValueError: Both or neither of the two ways are used, a number is out of range, or an
@@ -61,10 +67,13 @@ class PrivateOptimizer(_MIXIN):
         self.ledger = Ledger.from_dict(ledger) if isinstance(ledger, dict) else ledger
         clip, noise = _checked(type(self).__name__, l2_norm_clip, noise_multiplier, privacy)
         self._l2_norm_clip, self._noise_multiplier = clip, noise
+        self.clip_norm: keras.Variable | None = None
+        if privacy is not None and isinstance(privacy.clipping, QuantileClipping):
+            self.clip_norm = self._add_clip_norm(clip)
 
     @property
     def l2_norm_clip(self) -> float:
-        """Bound C on one example's gradient norm."""
+        """Bound C on one example's gradient norm; where it follows a quantile, its start."""
         return self._l2_norm_clip
 
     @property
@@ -83,6 +92,18 @@ class PrivateOptimizer(_MIXIN):
                 "tfdp.privacy.noise.privatize, and pass its result to apply()."
             )
         super().apply(grads.gradients, trainable_variables)
+
+    def _add_clip_norm(self, start: float) -> keras.Variable:
+        with keras.src.backend.name_scope(self.name, caller=self):
+            variable = keras.Variable(
+                start,
+                name="clip_norm",
+                dtype="float32",
+                trainable=False,
+                aggregation="only_first_replica",
+            )
+        self._track_variable(variable)  # saved and restored with the optimizer
+        return variable
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()

@@ -19,6 +19,13 @@ from tfdp.privacy.calibration import (
     noise_for_epsilon,
     updates_for_epsilon,
 )
+from tfdp.privacy.clipping import (
+    CLIPPINGS,
+    AutomaticClipping,
+    FlatClipping,
+    PerLayerClipping,
+    QuantileClipping,
+)
 from tfdp.privacy.composition import PUBLIC, ComposedPart, Composition, compose
 from tfdp.privacy.groups import epsilon_of_group
 from tfdp.privacy.interpretation import expected_coverage, expected_epochs, most_true_positives
@@ -32,19 +39,24 @@ from tfdp.privacy.verification import Verification, verify
 __all__ = [
     "ACCOUNTANTS",
     "ADJACENCIES",
+    "CLIPPINGS",
     "PUBLIC",
     "SAMPLINGS",
     "Accountant",
+    "AutomaticClipping",
     "CannotAnswerError",
     "ComposedPart",
     "Composition",
+    "FlatClipping",
     "Guarantee",
     "Ledger",
     "LedgerBusyError",
     "LedgerEntry",
     "LedgerError",
+    "PerLayerClipping",
     "PrivacyPlan",
     "PrivacyReport",
+    "QuantileClipping",
     "Segment",
     "UpdateSettings",
     "Verification",

@@ -36,6 +36,25 @@ def unit_words(records_per_unit: int | None) -> str:
     return f"one person: all records with one group id, {used} used in an update"
 
 
+def clipping_words(v: Mapping[str, Any]) -> str:
+    """How records are clipped, and what bounds each one's part."""
+    how, bound = v.get("clipping") or {"kind": "flat"}, f"{v['l2_norm_clip']:g}"
+    if how["kind"] == "automatic":
+        return f"automatic, {bound} / (norm + {how['gamma']:g}): no part's norm exceeds {bound}"
+    if how["kind"] == "per_layer":
+        parts = [f"{path} {c:g}" for path, c in how["bounds"].items()]
+        shares = ", ".join(parts) or "equal bounds"
+        return f"each layer apart ({shares}): the root of the sum of squares is {bound}"
+    if how["kind"] == "quantile":
+        return (
+            f"the clip norm starts at {bound} and follows the {how['quantile']:g} quantile of the "
+            f"norms, by a count with noise of standard deviation "
+            f"{v['count_noise_standard_deviation']:.5g}; the noise multiplier covers it, and "
+            f"leaves {v['gradient_noise_multiplier']:.5g} clip norms on the sum"
+        )
+    return f"all weights jointly: no record's part has a norm above {bound}"
+
+
 def summary_text(v: Mapping[str, Any]) -> str:
     """The guarantee in a few lines.
 
@@ -48,6 +67,7 @@ def summary_text(v: Mapping[str, Any]) -> str:
         ("accountant", _accountants(v)),
         ("sampling", f"{SAMPLING_WORDS[v['sampling']]}; {_rate(v)}"),
         ("updates", f"{v['steps']} of {v['planned_steps']} planned; {_coverage(v)}"),
+        ("clipping", clipping_words(v)),
         (
             "noise",
             f"multiplier {v['noise_multiplier']:.5g}, clip norm {v['l2_norm_clip']:g}: "

@@ -13,6 +13,7 @@ from tfdp.privacy import _arguments as arguments
 from tfdp.privacy import calibration
 from tfdp.privacy.accounting import ACCOUNTANTS, Guarantee
 from tfdp.privacy.accounting import epsilon as account
+from tfdp.privacy.clipping import FlatClipping, settled
 from tfdp.privacy.settings import Segment, UpdateSettings
 
 _MILESTONES = 20
@@ -30,7 +31,9 @@ class PrivacyPlan:
             of data whose size is secret.
         batch_size: expected number of records in an update, B.
         steps: number of updates, T.
-        clip_norm: the largest norm of one record's contribution, C.
+        clip_norm: the largest norm of one record's contribution, C. Given by layer, as in
+            ``{"encoder": 0.1, "head": 0.2}``, layers are clipped apart, and C is the root of the
+            sum of squares.
         delta: the delta of the guarantee, or None if no guarantee is asked for.
         noise_multiplier: s. The noise on the clipped *sum* has standard deviation s * C.
         target_epsilon: the epsilon that was asked for, or None.
@@ -45,6 +48,9 @@ class PrivacyPlan:
         records_per_unit: None protects each record by itself. A number protects a person with
             all their records, of which an update uses at most so many: `num_examples` and
             `batch_size` then count persons, and `fit` needs `group_ids`.
+        clipping: "flat" (``min(1, C / norm)``), "automatic", "per_layer" or "quantile" (C follows
+            a quantile of the norms, at a cost that is within the same epsilon); or one of
+            `AutomaticClipping`, `PerLayerClipping` and `QuantileClipping`, with arguments.
     """
 
     num_examples: int
@@ -59,13 +65,14 @@ class PrivacyPlan:
     accountant: str
     secure: bool
     records_per_unit: int | None
+    clipping: FlatClipping
 
     def __init__(
         self,
         num_examples: int,
         batch_size: int,
         steps: int,
-        clip_norm: float,
+        clip_norm: float | Mapping[str, float],
         epsilon: float | None = None,
         delta: float | None = None,
         noise_multiplier: float | None = None,
@@ -74,6 +81,7 @@ class PrivacyPlan:
         adjacency: str | None = None,
         secure: bool = False,
         records_per_unit: int | None = None,
+        clipping: FlatClipping | Mapping[str, Any] | str = "flat",
     ) -> None:
         """Checks everything, and calibrates the noise if epsilon is given (a second or two).
 
@@ -91,16 +99,19 @@ class PrivacyPlan:
         steps = arguments.positive_int("steps", steps)
         arguments.one_of("accountant", accountant, ACCOUNTANTS)
         noise = 0.0 if noise_multiplier is None else noise_multiplier
-        settings = UpdateSettings(
+        bound, way = settled(clip_norm, None if clipping == "flat" else clipping)
+        # Whatever the way of clipping, it costs what the noise multiplier says.
+        flat = UpdateSettings(
             num_examples,
             batch_size,
             noise,
-            clip_norm,
+            bound,
             sampling,
             adjacency or "",
             secure,
             records_per_unit,
         )
+        settings = dataclasses.replace(flat, clipping=way)
         if secure and noise_multiplier == 0:
             raise ValueError("secure=True is about noise, and noise_multiplier is 0: raise it.")
         if delta is not None:
@@ -109,12 +120,13 @@ class PrivacyPlan:
             epsilon = arguments.finite_real("epsilon", epsilon, minimum=0, exclusive=True)
             if delta is None:
                 raise ValueError("epsilon needs a delta: give delta, commonly below 1/N.")
-            noise = _calibrated(epsilon, delta, settings, steps, accountant)
+            noise = _calibrated(epsilon, delta, flat, steps, accountant)
             settings = dataclasses.replace(settings, noise_multiplier=noise)
         values = {
             **settings.to_dict(),
             "secure": settings.secure,
             "records_per_unit": settings.records_per_unit,
+            "clipping": way,
             "steps": steps,
             "delta": delta,
             "target_epsilon": epsilon,
@@ -135,6 +147,7 @@ class PrivacyPlan:
             self.adjacency,
             self.secure,
             self.records_per_unit,
+            self.clipping,
         )
 
     @property
@@ -222,7 +235,7 @@ class PrivacyPlan:
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain JSON values."""
-        return dataclasses.asdict(self)
+        return {**dataclasses.asdict(self), "clipping": self.clipping.to_dict()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> PrivacyPlan:

@@ -31,6 +31,11 @@ NOISE_CONVENTION = (
     "standard deviation on the clipped sum = noise_multiplier * l2_norm_clip; the noisy sum is "
     "then divided by expected_batch_size"
 )
+ADAPTIVE_NOISE_CONVENTION = (
+    "noise_multiplier is what the sum and the count of unclipped records cost together; standard "
+    "deviation on the clipped sum = gradient_noise_multiplier * the clip norm of the moment, which "
+    "starts at l2_norm_clip; the noisy sum is then divided by expected_batch_size"
+)
 SEED_NOTE = (
     "a fixed seed was used: whoever knows the seed can take the noise off again, so this run is "
     "a test and carries no guarantee against them"
@@ -114,12 +119,14 @@ def build_report(
 
     Keys: schema_version; epsilon, delta, accountant, target_epsilon, epsilon_rdp, epsilon_pld,
     epsilon_gaussian (None where that accountant has no answer), epsilon_without_amplification;
-    noise_multiplier, l2_norm_clip, noise_standard_deviation, noise_convention, noise_mechanism;
-    sampling, sampling_probability, expected_batch_size, num_examples, adjacency; steps (updates
-    made), planned_steps, expected_epochs, expected_coverage; attacker_true_positive_rate (by
-    false positive rate); epsilon_of_groups (at most, by number of records); unit, covered,
-    not_covered, public_data, notes; segments (of the ledger), counts,
-    tensorflow_privacy_statement, versions.
+    noise_multiplier, l2_norm_clip, clipping, sensitivity (of the sum: how far one record moves
+    it), gradient_noise_multiplier and count_noise_standard_deviation (which differ from the noise
+    multiplier and None if the clip norm follows a quantile), noise_standard_deviation,
+    noise_convention, noise_mechanism; sampling, sampling_probability, expected_batch_size,
+    num_examples, adjacency; steps (updates made), planned_steps, expected_epochs,
+    expected_coverage; attacker_true_positive_rate (by false positive rate); epsilon_of_groups (at
+    most, by number of records); unit, covered, not_covered, public_data, notes; segments (of the
+    ledger), counts, tensorflow_privacy_statement, versions.
 
     Args:
         plan: the plan of the run; it must have a delta.
@@ -152,8 +159,14 @@ def build_report(
             "epsilon_without_amplification": epsilon_without_amplification(segments, plan.delta),
             "noise_multiplier": settings.noise_multiplier,
             "l2_norm_clip": settings.clip_norm,
-            "noise_standard_deviation": settings.noise_multiplier * settings.clip_norm,
-            "noise_convention": NOISE_CONVENTION,
+            "clipping": settings.clipping.to_dict(),
+            "sensitivity": settings.sensitivity * settings.clip_norm,
+            "gradient_noise_multiplier": settings.gradient_noise_multiplier,
+            "count_noise_standard_deviation": settings.count_noise,
+            "noise_standard_deviation": settings.gradient_noise_multiplier * settings.clip_norm,
+            "noise_convention": (
+                NOISE_CONVENTION if settings.count_noise is None else ADAPTIVE_NOISE_CONVENTION
+            ),
             "noise_mechanism": NOISE_WORDS[settings.secure],
             "sampling": settings.sampling,
             "sampling_probability": settings.sampling_probability,

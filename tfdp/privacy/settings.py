@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tfdp.privacy import _arguments as arguments
+from tfdp.privacy.clipping import FlatClipping, QuantileClipping, settled
 
 #: How far one record moves the clipped sum, in units of the clip norm, for every pair of
 #: sampling and adjacency that has an analysis. The first pair of a sampling is its default.
@@ -46,7 +47,8 @@ class UpdateSettings:
         num_examples: number of records, N; a public number.
         batch_size: expected number of records in an update, B; a public number.
         noise_multiplier: s; the noise on the clipped *sum* has standard deviation s * C.
-        clip_norm: C, the largest norm of one record's contribution to the sum.
+        clip_norm: C, the largest norm of one record's contribution to the sum. Where it follows a
+            quantile, what it starts at.
         sampling: how the records of an update are chosen.
             "poisson": each record on its own coin of probability B/N.
             "full_batch": every record, in every update (B = N).
@@ -62,6 +64,8 @@ class UpdateSettings:
         records_per_unit: None where each record is protected by itself. Otherwise the unit is a
             person (or whatever a group id stands for) with all their records, of which an update
             uses at most this many: N, B and the adjacency then count persons.
+        clipping: what happens below the bound C; see `tfdp.privacy.clipping`. Names and
+            dictionaries stand for the ways of clipping too.
 
     Raises:
         TypeError: a number is of the wrong kind.
@@ -77,17 +81,18 @@ class UpdateSettings:
     adjacency: str = ""
     secure: bool = False
     records_per_unit: int | None = None
+    clipping: FlatClipping = FlatClipping()
 
     def __post_init__(self) -> None:
+        clip_norm, clipping = settled(self.clip_norm, self.clipping)
+        object.__setattr__(self, "clipping", clipping)
         checked = {
             "num_examples": arguments.positive_int("num_examples", self.num_examples),
             "batch_size": arguments.positive_int("batch_size", self.batch_size),
             "noise_multiplier": arguments.finite_real(
                 "noise_multiplier", self.noise_multiplier, minimum=0, exclusive=False
             ),
-            "clip_norm": arguments.finite_real(
-                "clip_norm", self.clip_norm, minimum=0, exclusive=True
-            ),
+            "clip_norm": arguments.finite_real("clip_norm", clip_norm, minimum=0, exclusive=True),
         }
         if checked["batch_size"] > checked["num_examples"]:
             raise ValueError(
@@ -100,6 +105,12 @@ class UpdateSettings:
         if self.records_per_unit is not None:
             arguments.positive_int("records_per_unit", self.records_per_unit)
         self._settle_sampling()
+        if self.count_noise is not None and (self.secure or self.records_per_unit is not None):
+            raise ValueError(
+                "quantile clipping counts records, with noise in floating point: clip otherwise, "
+                "or leave out secure=True and records_per_unit."
+            )
+        _ = self.gradient_noise_multiplier  # raises if the count alone costs too much
 
     def _settle_sampling(self) -> None:
         """A batch of all records is the full batch, and the pair must have an analysis."""
@@ -130,6 +141,25 @@ class UpdateSettings:
         moved = _SENSITIVITY[self.sampling, self.adjacency]
         return moved * (1 + GRID_OVERHEAD) if self.secure else moved
 
+    @property
+    def gradient_noise_multiplier(self) -> float:
+        """Standard deviation of the noise on the sum of gradients, in units of the clip norm.
+
+        It is the noise multiplier, unless an update releases more than that sum.
+        """
+        if isinstance(self.clipping, QuantileClipping):
+            return self.clipping.gradient_noise_multiplier(self.batch_size, self.noise_multiplier)
+        return self.noise_multiplier
+
+    @property
+    def count_noise(self) -> float | None:
+        """Standard deviation of the noise on the count of unclipped records; None without one."""
+        if not isinstance(self.clipping, QuantileClipping):
+            return None
+        if self.noise_multiplier == 0:
+            return 0.0
+        return self.clipping.count_noise_for(self.batch_size, self.noise_multiplier)
+
     def exposures(self, updates: int) -> int:
         """The most updates, out of `updates`, that use a given record if nothing is random.
 
@@ -142,10 +172,14 @@ class UpdateSettings:
         return math.ceil(updates / (self.num_examples // self.batch_size))
 
     def to_dict(self) -> dict[str, Any]:
-        """The settings as plain JSON values; `secure` and `records_per_unit` where they are set."""
-        values = dataclasses.asdict(self)
-        rare = ("secure", "records_per_unit")
-        return {name: value for name, value in values.items() if name not in rare or value}
+        """The settings as plain JSON values; the newer ones only where they are set."""
+        values = {**dataclasses.asdict(self), "clipping": self.clipping.to_dict()}
+        usual = {
+            "secure": False,
+            "records_per_unit": None,
+            "clipping": FlatClipping().to_dict(),
+        }
+        return {k: v for k, v in values.items() if k not in usual or v != usual[k]}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> UpdateSettings:

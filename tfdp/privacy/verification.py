@@ -116,6 +116,7 @@ def _stated_plan(path: Path, report: PrivacyReport) -> PrivacyPlan:
                     "adjacency": values["adjacency"],
                     "secure": values["noise_mechanism"] == NOISE_WORDS[True],
                     "records_per_unit": _records_per_unit(values),
+                    "clipping": values.get("clipping", "flat"),
                     "accountant": titles.get(values["accountant"], "auto"),
                     "target_epsilon": values["target_epsilon"],
                 }

@@ -19,6 +19,7 @@ from tfdp.optimizers import PrivateOptimizer
 from tfdp.privacy import Ledger, PrivacyPlan, PrivacyReport, build_report
 from tfdp.privacy.noise import NoiseKey
 from tfdp.training import checks
+from tfdp.training.adaptive import AdaptiveClipNorm, clipping_of
 from tfdp.training.metrics import update_metrics
 from tfdp.training.run import PrivateRun, agreed_key, planned_updates
 from tfdp.training.state import PrivateState, fingerprint
@@ -65,6 +66,7 @@ class DPModel(_MIXIN):
         engine: str = "auto",
         seed: int | None = None,
         ledger: Ledger | None = None,
+        public_examples: Any = None,
         **kwargs: Any,
     ) -> None:
         """Configures training; arguments not named here are those of ``keras.Model.compile``.
@@ -80,6 +82,8 @@ class DPModel(_MIXIN):
           seed: Makes noise and sampling reproducible, for tests. The guarantee then does not
             hold against anyone who knows the seed, and the report says so.
           ledger: Where updates are entered; by default the model's own, kept in memory.
+          public_examples: As for ``tfdp.clipping.ClippedGradient``: two rows or more that are not
+            private, for models that made-up numbers do not suit.
           **kwargs: As in Keras: metrics, jit_compile, steps_per_execution, ...
 
         Raises:
@@ -103,6 +107,7 @@ class DPModel(_MIXIN):
             stream=secrets.token_hex(8),
             settings=fingerprint(optimizer, microbatch_size, seed),
             ledger=ledger,
+            public_examples=public_examples,
             plan=optimizer.privacy,
             trainable=[id(v) for v in self.trainable_variables],
         )
@@ -243,6 +248,7 @@ class DPModel(_MIXIN):
             state.ledger,
             counts={**state.counts(), **counts},
             fixed_seed=state.seed is not None,
+            notes=self._notes(),
         )
 
     @property
@@ -324,6 +330,13 @@ class DPModel(_MIXIN):
                 ledger.merge(other)
         return ledger
 
+    def _notes(self) -> list[str]:
+        moving = self.optimizer.clip_norm
+        if moving is None:
+            return []
+        start, now = self.optimizer.l2_norm_clip, float(moving.numpy())
+        return [f"the clip norm started at {start:g} and has come to {now:.4g}"]
+
     def _rows_at_a_time(self, asked: int | None = None) -> int:
         state = self._compiled_state("fit")
         default = DEFAULT_MICROBATCH_SIZE
@@ -357,15 +370,22 @@ class DPModel(_MIXIN):
         clipped = ClippedGradient(
             self,
             state.loss,
-            self.optimizer.l2_norm_clip,
+            clipping_of(state.plan),
             engine=state.engine,
             with_outputs=self._compile_metrics is not None,
             jit_compile=self._may_jit(),
             records_per_unit=state.plan.records_per_unit or 1,
+            public_examples=state.public_examples,
         )
         on_metrics = functools.partial(update_metrics, self)
+        moving = self.optimizer.clip_norm
         return PrivateUpdate(
-            self, clipped, state.plan.denominator, on_metrics, secure=state.plan.secure
+            self,
+            clipped,
+            state.plan.denominator,
+            on_metrics,
+            secure=state.plan.secure,
+            adaptive=None if moving is None else AdaptiveClipNorm(state.plan, moving),
         )
 
     def _may_jit(self) -> bool:

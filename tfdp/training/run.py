@@ -88,7 +88,9 @@ class PrivateRun:
             raise StopIteration
         for _ in range(count):
             self._one_update()
-        return {**self._model.get_metrics_result(), **self._epsilon.logs()}
+        logs = {**self._model.get_metrics_result(), **self._epsilon.logs()}
+        moving = self._model.optimizer.clip_norm
+        return logs if moving is None else {**logs, "clip_norm": float(moving.numpy())}
 
     def _one_update(self) -> None:
         totals = self._update(

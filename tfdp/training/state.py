@@ -31,6 +31,7 @@ class PrivateState:
         that goes on from a checkpoint goes on with the checkpoint's name.
       settings: Fingerprint of what makes a seeded update what it is.
       ledger: Where updates are entered.
+      public_examples: Examples to look the model over on; None for made-up ones.
       plan: The plan in force, None until ``fit`` makes one.
       trainable: Identities of the trainable variables that the engine was made for.
       update: What runs an update, made by the first ``fit``.
@@ -48,6 +49,7 @@ class PrivateState:
     stream: str
     settings: str
     ledger: Ledger
+    public_examples: Any
     plan: PrivacyPlan | None
     trainable: list[int]
     update: PrivateUpdate | None = None

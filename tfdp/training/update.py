@@ -13,6 +13,7 @@ from tfdp.clipping import Batch, ClippedGradient
 from tfdp.optimizers import PrivateOptimizer
 from tfdp.privacy.grid import Grid
 from tfdp.privacy.noise import NoiseKey, NoisyGradients, privatize, privatize_on_grid
+from tfdp.training.adaptive import AdaptiveClipNorm
 
 
 class Totals(NamedTuple):
@@ -22,11 +23,13 @@ class Totals(NamedTuple):
       sums: Clipped gradient sum of every trainable variable, float32 or float64.
       examples: Number of examples that contributed, float32.
       non_finite: Number of examples left out because their gradient was not finite, float32.
+      unclipped: What ``AdaptiveClipNorm.count`` adds up to, float32; zero where C is fixed.
     """
 
     sums: list[tf.Tensor]
     examples: tf.Tensor
     non_finite: tf.Tensor
+    unclipped: tf.Tensor
 
 
 class PrivateUpdate:
@@ -39,6 +42,7 @@ class PrivateUpdate:
       on_metrics: ``(y, outputs, sample_weight, used, losses)``: updates Keras metrics, on every
           replica.
       secure: Whether the noise is integers on a grid.
+      adaptive: The clip norm, if it follows a quantile.
 
     Raises:
       ValueError: The noise does not fit a grid.
@@ -51,12 +55,14 @@ class PrivateUpdate:
         expected_batch_size: float,
         on_metrics: Callable,
         secure: bool = False,
+        adaptive: AdaptiveClipNorm | None = None,
     ):
         self._model = model
         self._clipped = clipped
         self._optimizer: PrivateOptimizer = model.optimizer
         self._expected_batch_size = expected_batch_size
         self._on_metrics = on_metrics
+        self._adaptive = adaptive
         self._strategy = model.distribute_strategy
         self._shapes = [tuple(variable.shape) for variable in clipped.forward.trainable]
         self._grid = self._make_grid() if secure else None
@@ -85,12 +91,15 @@ class PrivateUpdate:
             totals = self._accumulate(totals, next(batches))
         before_release()
         released = self._release(totals, noise)
-        return Totals([], *(self._strategy.experimental_local_results(r)[0] for r in released))
+        local = self._strategy.experimental_local_results
+        examples, non_finite = (local(count)[0] for count in released)
+        return Totals([], examples, non_finite, tf.zeros([]))
 
     def randomness(self, key: NoiseKey, update: int) -> Any:
         """Returns what fixes the noise of an update: its seeds, or its integers on the grid."""
         if self._grid is None:
-            return tf.constant(key.seeds(update, len(self._shapes)))
+            own = 0 if self._adaptive is None else 1  # the count's, after the weights'
+            return tf.constant(key.seeds(update, len(self._shapes) + own))
         return [
             tf.constant(key.integers(update, i, shape, self._grid.deviation))
             for i, shape in enumerate(self._shapes)
@@ -104,18 +113,22 @@ class PrivateUpdate:
         variables = self._clipped.forward.trainable
         dtypes = [tf.float64 if v.dtype == "float64" else tf.float32 for v in variables]
         sums = [tf.zeros(v.shape, dtype) for v, dtype in zip(variables, dtypes, strict=True)]
-        return Totals(sums, tf.zeros([]), tf.zeros([]))
+        return Totals(sums, tf.zeros([]), tf.zeros([]), tf.zeros([]))
 
     def _accumulate_one(self, totals: Totals, batch: Batch) -> Totals:
         forward = self._clipped.forward
         weights = [tf.convert_to_tensor(v.value) for v in forward.trainable]
         state = [tf.convert_to_tensor(v.value) for v in forward.state]
-        part = self._clipped(weights, state, batch)
+        adaptive = self._adaptive
+        scale = None if adaptive is None else adaptive.scale
+        part = self._clipped(weights, state, batch, scale)
+        count = 0.0 if adaptive is None else adaptive.count(part.norms, part.used)
         self._on_metrics(batch.y, part.outputs, batch.sample_weight, part.used, part.losses)
         return Totals(
             [a + tf.cast(b, a.dtype) for a, b in zip(totals.sums, part.sums, strict=True)],
             totals.examples + _count(part.used),
             totals.non_finite + _count(batch.mask & ~part.used),
+            totals.unclipped + count,
         )
 
     def _release_one(self, totals: Totals, noise: Any) -> list[tf.Tensor]:
@@ -126,6 +139,8 @@ class PrivateUpdate:
         noisy = self._noised(totals, noise)
         variables = self._model.trainable_variables
         self._optimizer.apply(_add_regularization(noisy, variables), variables)
+        if self._adaptive is not None:
+            self._adaptive.move(totals.unclipped, noise[-1])
         return [totals.examples, totals.non_finite]
 
     def _noised(self, totals: Totals, noise: Any) -> NoisyGradients:
@@ -133,10 +148,11 @@ class PrivateUpdate:
             step, divisor = self._grid.step, self._expected_batch_size
             return privatize_on_grid(totals.sums, noise, step, divisor)
         # The same seeds give the same noise on every replica: it is drawn once, after the sum.
+        optimizer, adaptive = self._optimizer, self._adaptive
         return privatize(
             totals.sums,
-            self._optimizer.l2_norm_clip,
-            self._optimizer.noise_multiplier,
+            optimizer.l2_norm_clip if adaptive is None else adaptive.clip_norm,
+            optimizer.noise_multiplier if adaptive is None else adaptive.noise_multiplier,
             self._expected_batch_size,
             noise,
         )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any
 
-from tfdp.privacy._report_text import SAMPLING_WORDS
+from tfdp.privacy._report_text import SAMPLING_WORDS, clipping_words
 from tfdp.privacy.html import parts
 from tfdp.privacy.html.numbers import count, figure, percent
 
@@ -29,6 +29,9 @@ def mechanism(v: Values) -> str:
 def _mechanism(v: Values) -> Iterator[tuple[str, str]]:
     yield "Noise multiplier", figure(v["noise_multiplier"], 5)
     yield "Clip norm (ℓ₂)", figure(v["l2_norm_clip"])
+    yield "Clipping", clipping_words(v)
+    if v.get("sensitivity") is not None:
+        yield "Sensitivity", f"one record moves the sum by at most {figure(v['sensitivity'])}"
     yield "Noise", f"standard deviation {figure(v['noise_standard_deviation'], 5)} on the sum"
     yield "Mechanism", v["noise_mechanism"]
     yield "Convention", v["noise_convention"]
