@@ -30,14 +30,14 @@ import numpy as np
 from absl import app, flags
 from tqdm import tqdm
 
-from benchmarks.peers import PEERS, peer_python
+from benchmarks.peers import FOLDER, PEERS, peer_python
 
 _ROWS = flags.DEFINE_integer("rows", 50_000, "Rows of features.")
 _WIDTHS = flags.DEFINE_list("widths", ["768", "1280"], "Columns of features.")
 _CLASSES = flags.DEFINE_list("classes", ["10", "100", "1000"], "Classes.")
 _ROUNDS = flags.DEFINE_integer("rounds", 7, "Timed turns of every variant.")
 _PEERS = flags.DEFINE_list("peers", list(PEERS), "Peers to compare with; empty for none.")
-_FOLDER = flags.DEFINE_string("folder", ".venv-peers", "Where the peers' environments are, or go.")
+_FOLDER = flags.DEFINE_string("folder", FOLDER, "Where the peers' environments are, or go.")
 _OUTPUT = flags.DEFINE_string("output", "", "Where to write the results as JSON.")
 _STREAM = flags.DEFINE_string("stream", "", "Folder to stream a large table from, instead.")
 

@@ -8,19 +8,18 @@ A benchmark starts a peer's script with the interpreter that `peer_python` retur
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 from pathlib import Path
-
-from absl import app, flags
 
 #: Pinned packages by peer.
 PEERS = {
     "opacus": ("torch==2.13.0", "opacus==1.6.0"),
     "jax_privacy": ("jax==0.10.2", "jax_privacy==2.0.0"),
 }
-_FOLDER = flags.DEFINE_string("folder", ".venv-peers", "Where the environments are, or go.")
-_NAMES = flags.DEFINE_multi_enum("peer", list(PEERS), list(PEERS), "Which to install.")
+#: Where the environments are, or go, unless told otherwise; git ignores it.
+FOLDER = ".venv-peers"
 
 
 def peer_python(name: str, folder: str | Path) -> Path:
@@ -44,10 +43,13 @@ def peer_python(name: str, folder: str | Path) -> Path:
     return python
 
 
-def main(_: list[str]) -> None:
-    for name in _NAMES.value:
-        print(f"{name}: {peer_python(name, _FOLDER.value)}")
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Installs peers.")
+    parser.add_argument("--folder", default=FOLDER, help="where the environments go")
+    folder = parser.parse_args().folder
+    for name in PEERS:
+        print(f"{name}: {peer_python(name, folder)}")
 
 
 if __name__ == "__main__":
-    app.run(main)
+    main()

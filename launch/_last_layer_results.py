@@ -117,7 +117,7 @@ def table(results: Sequence[Result]) -> str:
 
 def draw(results: Sequence[Result], path: Path, title: str) -> None:
     """Accuracy against epsilon, a line a method, with the non-private ones dashed."""
-    figure = Figure(figsize=(8, 5), layout="constrained")
+    figure = Figure(figsize=(9, 5), layout="constrained")
     axis = figure.add_subplot()
     for number, method in enumerate(dict.fromkeys(result.method for result in results)):
         found = {r.epsilon for r in results if r.method == method}
@@ -139,9 +139,12 @@ def draw(results: Sequence[Result], path: Path, title: str) -> None:
             mean = float(np.mean(_scores(results, method, math.inf)))
             axis.axhline(mean, color="#333333", linestyle="--", label=f"{method}, no privacy")
     axis.set_xscale("log")
+    ticks = sorted({r.epsilon for r in results if math.isfinite(r.epsilon)})
+    axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.minorticks_off()
     axis.set(xlabel="epsilon", ylabel="accuracy on test (%)", title=title)
     axis.grid(alpha=0.25, which="both")
-    axis.legend(fontsize="small")
+    figure.legend(loc="outside right upper", fontsize="small")
     path.parent.mkdir(parents=True, exist_ok=True)
     FigureCanvasAgg(figure).print_png(path, metadata={"Software": None})
 
