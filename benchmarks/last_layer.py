@@ -19,10 +19,9 @@ import json
 import os
 import resource
 import statistics
-import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,19 +29,18 @@ import numpy as np
 from absl import app, flags
 from tqdm import tqdm
 
-from benchmarks.peers import FOLDER, PEERS, peer_python
+from benchmarks.peers import FOLDER, peer_process
 
 _ROWS = flags.DEFINE_integer("rows", 50_000, "Rows of features.")
 _WIDTHS = flags.DEFINE_list("widths", ["768", "1280"], "Columns of features.")
 _CLASSES = flags.DEFINE_list("classes", ["10", "100", "1000"], "Classes.")
 _ROUNDS = flags.DEFINE_integer("rounds", 7, "Timed turns of every variant.")
-_PEERS = flags.DEFINE_list("peers", list(PEERS), "Peers to compare with; empty for none.")
+_PEERS = flags.DEFINE_list("peers", ["opacus", "jax_privacy"], "Peers to time; empty for none.")
 _FOLDER = flags.DEFINE_string("folder", FOLDER, "Where the peers' environments are, or go.")
 _OUTPUT = flags.DEFINE_string("output", "", "Where to write the results as JSON.")
 _STREAM = flags.DEFINE_string("stream", "", "Folder to stream a large table from, instead.")
 
 _CLIP = 0.15
-_SCRIPTS = Path(__file__).parent / "peer_scripts"
 _BARE = ("bare_tensorflow", "bare_numpy")
 _ORDINARY = ("ordinary_tensorflow", "ordinary_numpy")
 Step = Callable[[], float]  # runs one step, returns its seconds
@@ -69,7 +67,9 @@ def measure(width: int, classes: int) -> dict[str, Any]:
         np.savez(Path(folder) / "table.npz", x=x, y=y, classes=classes, clip=_CLIP)
         steps = own_steps(x, y, classes)
         for name in _PEERS.value:
-            steps[name] = stack.enter_context(peer(name, Path(folder) / "table.npz"))
+            table_file = str(Path(folder) / "table.npz")
+            peer = peer_process(name, "last_layer", _FOLDER.value, table_file)
+            steps[name] = first_number(stack.enter_context(peer))
         seconds: dict[str, list[float]] = {name: [] for name in steps}
         for step in steps.values():
             step()  # traces, compiles, fills caches
@@ -171,6 +171,11 @@ def private_step(x: Any, y: np.ndarray, classes: int) -> Callable[[], Any]:
     return step
 
 
+def first_number(peer: Callable[[], list[float]]) -> Step:
+    """The seconds in a peer's answer."""
+    return lambda: peer()[0]
+
+
 def timed(call: Callable[[], Any]) -> Step:
     """The call as a step."""
 
@@ -180,27 +185,6 @@ def timed(call: Callable[[], Any]) -> Step:
         return time.perf_counter() - start
 
     return step
-
-
-@contextlib.contextmanager
-def peer(name: str, file: Path) -> Iterator[Step]:
-    """A peer's process; it runs one step for every line that it reads, and writes its seconds."""
-    command = [str(peer_python(name, _FOLDER.value)), str(_SCRIPTS / f"{name}_last_layer.py")]
-    with subprocess.Popen(
-        [*command, str(file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-
-        def step() -> float:
-            print("step", file=process.stdin, flush=True)
-            answer = process.stdout.readline() if process.stdout else ""
-            if not answer:
-                raise RuntimeError(f"the process of {name} ended; its error stands above.")
-            return float(answer)
-
-        try:
-            yield step
-        finally:
-            process.kill()
 
 
 def line(result: dict[str, Any]) -> str:

@@ -9,14 +9,17 @@ A benchmark starts a peer's script with the interpreter that `peer_python` retur
 from __future__ import annotations
 
 import argparse
+import contextlib
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 #: Pinned packages by peer.
 PEERS = {
     "opacus": ("torch==2.13.0", "opacus==1.6.0"),
-    "jax_privacy": ("jax==0.10.2", "jax_privacy==2.0.0"),
+    "jax_privacy": ("jax==0.10.2", "jax_privacy==2.0.0", "keras==3.15.1"),
+    "tf_privacy": ("tensorflow==2.15.1", "tensorflow-privacy==0.9.0"),
 }
 #: Where the environments are, or go, unless told otherwise; git ignores it.
 FOLDER = ".venv-peers"
@@ -41,6 +44,42 @@ def peer_python(name: str, folder: str | Path) -> Path:
         subprocess.run([*install, *PEERS[name]], check=True)
         done.write_text(wanted)
     return python
+
+
+@contextlib.contextmanager
+def peer_process(
+    name: str, task: str, folder: str | Path, *arguments: str
+) -> Iterator[Callable[[], list[float]]]:
+    """A peer's process: it runs one step for every line that it reads, and answers in numbers.
+
+    Args:
+        name: of `PEERS`.
+        task: the script is `peer_scripts/{name}_{task}.py`.
+        folder: of all environments.
+        *arguments: of the script.
+
+    Yields:
+        a function that has it run one step, and returns its answer, the seconds first.
+    """
+    script = Path(__file__).parent / "peer_scripts" / f"{name}_{task}.py"
+    with subprocess.Popen(
+        [peer_python(name, folder), script, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+
+        def step() -> list[float]:
+            print("step", file=process.stdin, flush=True)
+            answer = process.stdout.readline() if process.stdout else ""
+            if not answer:
+                raise RuntimeError(f"the process of {name} ended; its error stands above.")
+            return [float(number) for number in answer.split()]
+
+        try:
+            yield step
+        finally:
+            process.kill()
 
 
 def main() -> None:

@@ -1,14 +1,18 @@
-"""Times a clipped gradient sum beside an ordinary gradient of the same model.
+"""Times a clipped gradient sum beside an ordinary gradient of the same model, and beside peers.
 
     python -m benchmarks.step_time --models=captioner,vit --batch_sizes=16,64 --output=table.json
+    python -m benchmarks.step_time --models=captioner --batch_sizes=64 --peers=opacus,jax_privacy
 
 Every model and batch size runs in a process of its own; within it the variants take turns, so that
 what else the machine does strikes all alike, and each round gives one ratio to the best ordinary
-step of that round. Peak memory is that of a further process per variant.
+step of that round. Peers answer in processes and environments of their own (benchmarks.peers) when
+it is their turn. Peak memory is that of a further process per variant. The floor is the work of all
+matrix products and convolutions relative to the ordinary step's.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -16,19 +20,22 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from absl import app, flags
 
+from benchmarks.peers import FOLDER, PEERS, peer_process
+
 _MODELS = flags.DEFINE_list("models", ["captioner"], "Workloads of benchmarks.models.")
 _BATCHES = flags.DEFINE_list("batch_sizes", ["16", "64"], "Rows in a batch.")
 _VARIANTS = flags.DEFINE_list(
-    "variants", ["ordinary", "ordinary_xla", "single_pass"], "What to time; see _step."
+    "variants", ["ordinary", "ordinary_xla", "single_pass"], "What to time; see benchmarks.steps."
 )
+_PEERS = flags.DEFINE_list("peers", [], f"Peers to time too, of {', '.join(PEERS)}.")
 _ROUNDS = flags.DEFINE_integer("rounds", 7, "Timed turns of every variant.")
 _MEMORY = flags.DEFINE_bool("memory", True, "Whether to measure peak memory too.")
-_OUTPUT = flags.DEFINE_string("output", "", "Where to write the results as JSON.")
+_OUTPUT = flags.DEFINE_string("output", "", "Where to write the results: JSON, and a table (.md).")
 _WORKER = flags.DEFINE_string("worker", "", "Internal: 'time' or 'memory'.")
 
 
@@ -40,27 +47,28 @@ def main(_: list[str]) -> None:
     for model in _MODELS.value:
         for rows in _BATCHES.value:
             results.append(_measure(model, rows))
-            _print(results[-1])
+            print(_table(results[-1:]), flush=True)
             if _OUTPUT.value:
-                with open(_OUTPUT.value, "w") as file:
-                    json.dump(results, file, indent=1)
+                output = Path(_OUTPUT.value)
+                output.write_text(json.dumps(results, indent=1) + "\n")
+                output.with_suffix(".md").write_text(_table(results) + "\n")
 
 
 def _measure(model: str, rows: str) -> dict[str, Any]:
     result = {"model": model, "rows": int(rows), **_child(model, rows, _VARIANTS.value, "time")}
     if _MEMORY.value:
-        result["peak_gib"] = {
-            variant: _child(model, rows, [variant], "memory")["peak_gib"]
-            for variant in _VARIANTS.value
-        }
+        for variant in _VARIANTS.value:
+            found = _child(model, rows, [variant], "memory")
+            result["peak_gib"][variant] = found["peak_gib"][variant]
     return result
 
 
 def _child(model: str, rows: str, variants: list[str], worker: str) -> dict[str, Any]:
+    peers = _PEERS.value if worker == "time" else []
     command = [
         sys.executable, "-m", "benchmarks.step_time", f"--models={model}",
         f"--batch_sizes={rows}", f"--variants={','.join(variants)}", f"--worker={worker}",
-        f"--rounds={_ROUNDS.value}",
+        f"--rounds={_ROUNDS.value}", f"--peers={','.join(peers)}", f"--folder={FOLDER.value}",
     ]  # fmt: skip
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     output = subprocess.run(
@@ -71,24 +79,39 @@ def _child(model: str, rows: str, variants: list[str], worker: str) -> dict[str,
 
 
 def _work(model: str, rows: int) -> dict[str, Any]:
-    steps, compile_seconds = {}, {}
+    from benchmarks.steps import make_step
+
+    steps, first = {}, {}
     for variant in _VARIANTS.value:
         start = time.perf_counter()
-        steps[variant] = _step(variant, model, rows)
-        steps[variant]()
-        compile_seconds[variant] = time.perf_counter() - start
+        steps[variant] = make_step(variant, model, rows)
+        steps[variant].run()
+        first[variant] = time.perf_counter() - start
     if _WORKER.value == "memory":
         for step in steps.values():
-            step()
-        return {"peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}
-    seconds: dict[str, list[float]] = {variant: [] for variant in steps}
-    for _ in range(_ROUNDS.value):
-        for variant, step in steps.items():
-            start = time.perf_counter()
-            step()
-            seconds[variant].append(time.perf_counter() - start)
+            step.run()
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        return {"peak_gib": dict.fromkeys(steps, peak)}
+    with contextlib.ExitStack() as stack:
+        peers = {
+            name: stack.enter_context(
+                peer_process(name, "step", *_peer_arguments(name, model, rows))
+            )
+            for name in _PEERS.value
+        }
+        peaks = {name: peer()[1] for name, peer in peers.items()}  # traces and compiles
+        seconds: dict[str, list[float]] = {name: [] for name in (*steps, *peers)}
+        for _ in range(_ROUNDS.value):
+            for name, step in steps.items():
+                start = time.perf_counter()
+                step.run()
+                seconds[name].append(time.perf_counter() - start)
+            for name, peer in peers.items():
+                found, peaks[name] = peer()
+                seconds[name].append(found)
     ordinary = [seconds[v] for v in seconds if v.startswith("ordinary")]
     best = [min(turn) for turn in zip(*ordinary, strict=True)]
+    least = next(step.work for name, step in steps.items() if name.startswith("ordinary"))
     return {
         "seconds": {v: statistics.median(s) for v, s in seconds.items()},
         "ratio": {
@@ -96,72 +119,40 @@ def _work(model: str, rows: int) -> dict[str, Any]:
             for v, s in seconds.items()
         },
         "examples_per_second": {v: rows / statistics.median(s) for v, s in seconds.items()},
-        "compile_seconds": compile_seconds,
+        "first_step_seconds": first,
+        "floor": {v: step.work.flops / least.flops for v, step in steps.items() if step.work.whole},
+        "gflops": {v: step.work.flops / 1e9 for v, step in steps.items() if step.work.whole},
+        "peak_gib": peaks,
     }
 
 
-def _step(variant: str, model_name: str, rows: int) -> Callable[[], Any]:
-    """Returns a function that runs one step.
-
-    Variants: "ordinary" and "ordinary_xla" give the gradient of the mean loss; the name of an
-    engine gives the clipped sum, with "_eager" at its end without XLA.
-    """
-    import tensorflow as tf
-
-    from benchmarks.models import WORKLOADS
-    from tfdp.clipping import Batch, ClippedGradient, per_example_loss
-    from tfdp.clipping.forward import Forward
-
-    workload = WORKLOADS[model_name]()
-    model = workload.build()
-    x, y = tf.nest.map_structure(tf.constant, workload.batch(rows))
-    model(x)
-    loss = per_example_loss(workload.loss)
-    batch = Batch(x, y, None, tf.ones([rows], tf.bool), tf.constant([0, 1]))
-
-    if variant.startswith("ordinary"):
-        forward = Forward(model, loss)
-
-        def gradient(weights, state, batch):
-            import keras
-
-            with tf.GradientTape() as tape:
-                tape.watch(weights)
-                with keras.StatelessScope(forward.mapping(weights, state, batch.seed)):
-                    losses, _ = forward.losses(batch.x, batch.y, None)
-                mean = tf.reduce_mean(losses)
-            return tape.gradient(mean, weights)
-
-        run = tf.function(gradient, jit_compile=variant.endswith("_xla"), autograph=False)
-    else:
-        engine = variant.removesuffix("_eager")
-        clipped = ClippedGradient(
-            model, loss, 1.0, engine, jit_compile=not variant.endswith("_eager")
-        )
-        forward = clipped.forward
-        run = tf.function(lambda *args: clipped(*args).sums, autograph=False)
-    weights = [tf.identity(v.value) for v in forward.trainable]
-    state = [tf.identity(v.value) for v in forward.state]
-
-    def step():
-        for leaf in run(weights, state, batch):
-            last = leaf
-        return tf.convert_to_tensor(last).numpy()
-
-    return step
+def _peer_arguments(peer: str, model: str, rows: int) -> list[str]:
+    """Peers in Keras take the captioner of plain layers; jax_privacy is fastest row by row."""
+    plain = model in ("captioner", "quickstart") and peer != "opacus"
+    rest = ["1"] if peer == "jax_privacy" else []
+    return [f"plain_{model}" if plain else model, str(rows), *rest]
 
 
-def _print(result: dict[str, Any]) -> None:
-    print(f"{result['model']}, batch {result['rows']}")
-    for variant in result["seconds"]:
-        memory = result.get("peak_gib", {}).get(variant)
-        print(
-            f"  {variant:16} {result['ratio'][variant]:6.2f}x "
-            f"{result['examples_per_second'][variant]:8.1f} ex/s "
-            f"compile {result['compile_seconds'][variant]:5.1f} s"
-            + (f"  {memory:.2f} GiB" if memory else ""),
-            flush=True,
-        )
+def _table(results: list[dict[str, Any]]) -> str:
+    lines = [
+        "| model | batch | variant | time | floor | examples/s | first step, s | peak GiB |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for result in results:
+        for variant, ratio in result["ratio"].items():
+            cells = [
+                result["model"], result["rows"], variant, f"{ratio:.2f}",
+                _cell(result["floor"].get(variant), ".2f"),
+                f"{result['examples_per_second'][variant]:.1f}",
+                _cell(result["first_step_seconds"].get(variant), ".1f"),
+                _cell(result["peak_gib"].get(variant), ".2f"),
+            ]  # fmt: skip
+            lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(lines)
+
+
+def _cell(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
 
 
 if __name__ == "__main__":
