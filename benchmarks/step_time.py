@@ -33,6 +33,7 @@ _VARIANTS = flags.DEFINE_list(
     "variants", ["ordinary", "ordinary_xla", "single_pass"], "What to time; see benchmarks.steps."
 )
 _PEERS = flags.DEFINE_list("peers", [], f"Peers to time too, of {', '.join(PEERS)}.")
+_FOLDER = flags.DEFINE_string("folder", FOLDER, "Where the peers' environments are, or go.")
 _ROUNDS = flags.DEFINE_integer("rounds", 7, "Timed turns of every variant.")
 _MEMORY = flags.DEFINE_bool("memory", True, "Whether to measure peak memory too.")
 _OUTPUT = flags.DEFINE_string("output", "", "Where to write the results: JSON, and a table (.md).")
@@ -68,7 +69,7 @@ def _child(model: str, rows: str, variants: list[str], worker: str) -> dict[str,
     command = [
         sys.executable, "-m", "benchmarks.step_time", f"--models={model}",
         f"--batch_sizes={rows}", f"--variants={','.join(variants)}", f"--worker={worker}",
-        f"--rounds={_ROUNDS.value}", f"--peers={','.join(peers)}", f"--folder={FOLDER.value}",
+        f"--rounds={_ROUNDS.value}", f"--peers={','.join(peers)}", f"--folder={_FOLDER.value}",
     ]  # fmt: skip
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     output = subprocess.run(
@@ -95,7 +96,7 @@ def _work(model: str, rows: int) -> dict[str, Any]:
     with contextlib.ExitStack() as stack:
         peers = {
             name: stack.enter_context(
-                peer_process(name, "step", *_peer_arguments(name, model, rows))
+                peer_process(name, "step", _FOLDER.value, *_peer_arguments(name, model, rows))
             )
             for name in _PEERS.value
         }
