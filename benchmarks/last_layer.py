@@ -69,7 +69,7 @@ def measure(width: int, classes: int) -> dict[str, Any]:
         for name in _PEERS.value:
             table_file = str(Path(folder) / "table.npz")
             peer = peer_process(name, "last_layer", _FOLDER.value, table_file)
-            steps[name] = first_number(stack.enter_context(peer))
+            steps[name] = seconds_of(stack.enter_context(peer))
         seconds: dict[str, list[float]] = {name: [] for name in steps}
         for step in steps.values():
             step()  # traces, compiles, fills caches
@@ -171,8 +171,8 @@ def private_step(x: Any, y: np.ndarray, classes: int) -> Callable[[], Any]:
     return step
 
 
-def first_number(peer: Callable[[], list[float]]) -> Step:
-    """The seconds in a peer's answer."""
+def seconds_of(peer: Callable[[], tuple[float, float]]) -> Step:
+    """A peer's step, without its memory."""
     return lambda: peer()[0]
 
 

@@ -49,8 +49,8 @@ def peer_python(name: str, folder: str | Path) -> Path:
 @contextlib.contextmanager
 def peer_process(
     name: str, task: str, folder: str | Path, *arguments: str
-) -> Iterator[Callable[[], list[float]]]:
-    """A peer's process: it runs one step for every line that it reads, and answers in numbers.
+) -> Iterator[Callable[[], tuple[float, float]]]:
+    """A peer's process: it runs one step for every line that it reads, and answers its seconds.
 
     Args:
         name: of `PEERS`.
@@ -59,7 +59,8 @@ def peer_process(
         *arguments: of the script.
 
     Yields:
-        a function that has it run one step, and returns its answer, the seconds first.
+        a function that has it run one step, and returns the step's seconds and the process's
+        peak memory in GiB so far.
     """
     script = Path(__file__).parent / "peer_scripts" / f"{name}_{task}.py"
     with subprocess.Popen(
@@ -69,12 +70,14 @@ def peer_process(
         text=True,
     ) as process:
 
-        def step() -> list[float]:
+        def step() -> tuple[float, float]:
             print("step", file=process.stdin, flush=True)
             answer = process.stdout.readline() if process.stdout else ""
             if not answer:
                 raise RuntimeError(f"the process of {name} ended; its error stands above.")
-            return [float(number) for number in answer.split()]
+            status = Path(f"/proc/{process.pid}/status").read_text()
+            peak = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+            return float(answer), int(peak.split()[1]) / 2**20
 
         try:
             yield step
