@@ -66,6 +66,14 @@ def test_metadata_can_be_read_and_names_the_licence():
     assert project["tool"]["pytest"]["ini_options"]["testpaths"] == ["tests"]
 
 
+def test_j5_the_readme_says_what_clip_norm_and_noise_to_start_from_and_never_private_norms():
+    section = README.split("### Which numbers to start from")[1].split("\n## ")[0]
+    for name in ("delta", "epsilon", "batch_size", "clip_norm", "learning_rate"):
+        assert f"- `{name}`" in section
+    assert "`1.0`" in section and "*public* records" in section
+    assert "per_example_norms" in section
+
+
 def test_every_path_that_the_readme_names_exists():
     linked = re.findall(r"\]\((?!https?://|#)([^)#]+)", README)
     named = re.findall(r"`((?:tfdp|launch|configs|tests)/[\w./-]*)`", README)

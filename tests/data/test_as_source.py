@@ -24,6 +24,22 @@ class _Batches(keras.utils.PyDataset):
         return np.zeros((4, 2)), np.zeros(4)
 
 
+class _WeightedLoader:
+    """As torch gives one: its rate is that of a sampler that nobody accounts for."""
+
+    sampler = "WeightedRandomSampler(num_samples=128)"
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return np.zeros((16, 2)), np.zeros(16)
+
+
+_WeightedLoader.__name__ = "DataLoader"
+_WeightedLoader.__module__ = "torch.utils.data.dataloader"
+
+
 def test_e6_arrays_dicts_indexables_and_sources_are_accepted():
     assert isinstance(as_source(np.zeros((4, 2)), np.zeros(4)), ArraySource)
     assert isinstance(as_source({"a": np.zeros(4)}, [0, 1, 0, 1]), ArraySource)
@@ -40,9 +56,10 @@ def test_e6_arrays_dicts_indexables_and_sources_are_accepted():
         (tf.data.Dataset.range(5), "streams its 5 elements"),
         ((i for i in range(3)), "generator or iterator of unknown size"),
         (_Batches(), "whose items are batches"),
+        (_WeightedLoader(), "x is a DataLoader, whose items are batches"),
     ],
 )
-def test_e6_what_has_no_random_access_is_refused(x, message):
+def test_a20_c12_e6_what_has_no_random_access_is_refused(x, message):
     with pytest.raises(TypeError, match=message) as error:
         as_source(x)
     assert "random access" in str(error.value) and "tfds.data_source" in str(error.value)

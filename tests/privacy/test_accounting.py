@@ -108,7 +108,7 @@ def test_if_nobody_answers_the_worst_case_does(monkeypatch):
     assert "cannot answer" in answer.note
 
 
-def test_g11_pairs_without_an_analysis_are_refused():
+def test_g11_g15_pairs_without_an_analysis_are_refused():
     for sampling, adjacency in [
         ("poisson", "replace_one"),
         ("poisson", "zero_out"),
@@ -122,7 +122,7 @@ def test_g11_pairs_without_an_analysis_are_refused():
         UpdateSettings(100, 10, 1.0, 1.0, "weighted")
 
 
-def test_g11_neighbour_notions_do_not_mix():
+def test_g11_g15_neighbour_notions_do_not_mix():
     poisson = segment(1.0, 10, 100, 5)
     fixed = segment(1.0, 10, 100, 5, sampling="fixed_size")
     passes = segment(1.0, 10, 100, 5, sampling="none")

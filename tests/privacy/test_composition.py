@@ -60,7 +60,7 @@ def test_copies_of_a_ledger_count_once(tmp_path):
     ledger.close()
 
 
-def test_public_data_cost_nothing_and_are_named():
+def test_a30_e13_public_data_cost_nothing_and_are_named():
     together = compose({"web captions": PUBLIC, "private": ledger_of(plan(), 2)}, 1e-5, "rdp")
     assert together.epsilon == epsilon([Segment(plan().settings, 2)], 1e-5, "rdp").epsilon
     assert together.parts[0].public

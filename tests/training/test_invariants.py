@@ -54,7 +54,7 @@ def test_a4_a10_every_engine_gives_the_same_weights(engine):
 
 
 @pytest.mark.parametrize("microbatch_size", [1, 3, 16, 500])
-def test_a9_a29_microbatches_and_padding_change_nothing(microbatch_size):
+def test_a9_a24_a29_microbatches_and_padding_change_nothing(microbatch_size):
     whole = movement(rows=40, batch=8, steps=3, microbatch_size=64)
     parts = movement(rows=40, batch=8, steps=3, microbatch_size=microbatch_size)
     np.testing.assert_allclose(parts, whole, atol=1e-6)
@@ -119,7 +119,7 @@ def test_a29_padding_of_nan_records_is_harmless_and_non_finite_ones_are_counted(
     assert model.ledger.updates == 2
 
 
-def test_e1_c9_d9_empty_batches_are_noise_only_updates_and_one_trace_serves_all_sizes():
+def test_e1_c9_d9_h8_empty_batches_are_noise_only_updates_and_one_trace_serves_all_sizes():
     plan = plan_of(100, 3, 300, noise=1.0)
     model = compiled(flat_model(4), plan, loss=linear_sum, microbatch_size=4)
     tracked = []

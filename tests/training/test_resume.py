@@ -37,7 +37,7 @@ def run(folder, seed, stop=STEPS, checkpoint=True, rate=0.1):
 
 
 def test_f2_a_seeded_run_stopped_and_resumed_equals_an_uninterrupted_one(tmp_path):
-    whole, counted, _, _ = run(tmp_path / "whole", seed=3)
+    whole, counted, _, uninterrupted = run(tmp_path / "whole", seed=3)
     assert counted == STEPS
     run(tmp_path / "parts", seed=3, stop=4)
     parts, counted, restored, report = run(tmp_path / "parts", seed=3)
@@ -45,6 +45,7 @@ def test_f2_a_seeded_run_stopped_and_resumed_equals_an_uninterrupted_one(tmp_pat
     for a, b in zip(whole, parts, strict=True):
         np.testing.assert_array_equal(a, b)
     assert "fixed seed" in str(report["notes"])
+    assert report["counts"] == uninterrupted["counts"]
 
 
 def test_seeded_updates_lost_by_a_crash_are_repeated_as_the_same_release(tmp_path):

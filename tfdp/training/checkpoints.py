@@ -79,19 +79,20 @@ class CheckpointEvery(keras.callbacks.Callback):
 
 
 class _Spending(tf.train.experimental.PythonState):
-    """Ledger and stream as part of a checkpoint. Restoring never takes an entry away."""
+    """Ledger, stream and counts as part of a checkpoint. Restoring never takes an entry away."""
 
     def __init__(self, state: PrivateState):
         self._state = state
 
     def serialize(self) -> str:
         state = self._state
-        values = {"stream": state.stream, "settings": state.settings}
+        values = {"stream": state.stream, "settings": state.settings, "counts": state.counts()}
         return json.dumps({"ledger": state.ledger.to_dict(), **values})
 
     def deserialize(self, string_value: str) -> None:
         values = json.loads(string_value)
         self._state.ledger.merge(values["ledger"])
+        self._state.set_counts(values["counts"])
         # Other settings make other updates: under a name of their own, so that they are counted.
         if values["settings"] == self._state.settings:
             self._state.stream = values["stream"]

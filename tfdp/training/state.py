@@ -63,6 +63,11 @@ class PrivateState:
         self.examples += tf.cast(totals.examples, tf.float64)
         self.non_finite += tf.cast(totals.non_finite, tf.float64)
 
+    def set_counts(self, counts: dict[str, int]) -> None:
+        """Goes on from what ``counts`` gave in another process."""
+        self.examples = counts["examples_used"]
+        self.non_finite = counts["non_finite_examples"]
+
     def counts(self) -> dict[str, int]:
         """Returns the counts as integers: exact facts about private data, for its holder."""
         found = {"examples_used": int(self.examples), "non_finite_examples": int(self.non_finite)}
