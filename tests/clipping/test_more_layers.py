@@ -4,6 +4,15 @@ import keras
 import keras_hub
 import numpy as np
 import pytest
+from keras_hub.src.models.gemma import rms_normalization
+from keras_hub.src.models.gemma3 import gemma3_layers
+from keras_hub.src.models.gpt_oss import gpt_oss_layer_norm
+from keras_hub.src.models.llama import llama_layernorm
+from keras_hub.src.models.mistral import mistral_layer_norm
+from keras_hub.src.models.mixtral import mixtral_layer_norm
+from keras_hub.src.models.phi3 import phi3_layernorm
+from keras_hub.src.models.qwen import qwen_layernorm
+from keras_hub.src.models.qwen_moe import qwen_moe_layernorm
 
 from tests.clipping.models import floats, ids, perturbed
 from tests.clipping.reference import check, class_loss
@@ -111,6 +120,22 @@ def test_keras_hub_transformer_with_positions_and_padding():
     x[:, 4:] = 0
     x[:, 0] = 1
     check(build, x, ids(3, 6, below=9, seed=1), class_loss, **SINGLE)
+
+
+def test_the_norms_of_keras_hub_models_have_rules():
+    norms = [
+        llama_layernorm.LlamaLayerNorm,
+        mistral_layer_norm.MistralLayerNormalization,
+        mixtral_layer_norm.MixtralLayerNormalization,
+        phi3_layernorm.Phi3LayerNorm,
+        qwen_layernorm.QwenLayerNorm,
+        qwen_moe_layernorm.QwenMoeLayerNorm,
+        gpt_oss_layer_norm.GptOssLayerNormalization,
+        rms_normalization.RMSNormalization,
+        gemma3_layers.RMSNormalization,
+    ]
+    build = sequential(*norms, lambda: layers.Dense(3), shape=(3, 4))
+    check(build, floats(3, 3, 4), floats(3, 3, 3), **SINGLE)
 
 
 class VisionTransformer(keras.Model):
