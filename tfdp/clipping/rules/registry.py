@@ -29,7 +29,8 @@ def register_rule(layer_class: type[keras.layers.Layer] | str) -> Callable[[Rule
         @tfdp.clipping.register_rule(Scale)
         def scale_rule(layer, call, tap, inputs):
             def terms(gradient):  # [B, T, D], like the outputs
-                yield layer.scale, ExplicitTerm(tf.reduce_sum(gradient * inputs, axis=1))
+                by_example = tf.reduce_sum(gradient * inputs, axis=1)
+                yield layer.scale, tfdp.clipping.ExplicitTerm(by_example)
 
             return tap(call(inputs), terms)
 
