@@ -216,7 +216,8 @@ class PrivacyPlan:
 
         If everything so far ran under this plan's settings it is what is left of the plan's
         steps. Otherwise it is what keeps all of it within the plan's epsilon (the target if
-        there is one), and never more than the plan's steps.
+        there is one), and never more than the plan's steps. Where that is infinite, the steps
+        still are a wall.
 
         Args:
             spent: segments of the ledger.
@@ -227,7 +228,8 @@ class PrivacyPlan:
             return max(0, self.steps - sum(segment.updates for segment in spent))
         budget = self.epsilon if self.target_epsilon is None else self.target_epsilon
         if math.isinf(budget):
-            return self.steps
+            own = sum(segment.updates for segment in spent if segment.settings == settings)
+            return max(0, self.steps - own)
         return calibration.updates_for_epsilon(
             budget, self._delta(), settings, accountant=self.accountant, spent=spent,
             at_most=self.steps,

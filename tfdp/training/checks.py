@@ -11,8 +11,9 @@ import numpy as np
 
 from tfdp.data import RecordSource
 from tfdp.optimizers import PrivateOptimizer
-from tfdp.privacy import PrivacyPlan
+from tfdp.privacy import Ledger, PrivacyPlan
 from tfdp.sampling import UnitRecords
+from tfdp.training.sharing import spending_elsewhere
 
 if TYPE_CHECKING:
     from tfdp.training.state import PrivateState
@@ -41,6 +42,22 @@ def check_compile(optimizer: Any, microbatch_size: int | None, seed: int | None)
             f"seed={seed}: a plan with secure=True draws its noise from the operating system's "
             "entropy only. Leave seed out, or plan with secure=False for a test."
         )
+
+
+def check_steps_per_execution(steps: Any) -> None:
+    """Raises for what is no number of updates."""
+    if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
+        raise ValueError(
+            f"steps_per_execution={steps!r}: expected a positive integer, the number of updates "
+            "between two calls of the callbacks. Each of them is a private update of its own."
+        )
+
+
+def check_lengths(epochs: Any, steps_per_epoch: Any) -> None:
+    """Raises for epochs and steps that are no numbers of updates."""
+    for name, value in (("epochs", epochs), ("steps_per_epoch", steps_per_epoch)):
+        if value is not None and (isinstance(value, bool) or int(value) != value or value < 1):
+            raise ValueError(f"{name}={value!r}: expected a positive integer, or None.")
 
 
 def check_overrides(model_class: type) -> None:
@@ -86,6 +103,27 @@ def check_unchanged(model: keras.Model, state: PrivateState) -> None:
         )
 
 
+def sharing_note(model: keras.Model, ledger: Ledger) -> list[str]:
+    """Says for a report which updates of other models its weights hold, if there are any."""
+    shared = [variable.path for variable, _ in spending_elsewhere(model.variables, ledger)]
+    if not shared:
+        return []
+    some = f"{', '.join(shared[:3])}{', ...' if len(shared) > 3 else ''}"
+    return [
+        f"another private model has trained weights of this one ({some}), and its updates are in "
+        "another ledger: epsilon leaves them out; tfdp.privacy.compose adds both up"
+    ]
+
+
+def check_sharing(model: keras.Model, ledger: Ledger) -> None:
+    """Raises if another private model has trained these weights, with a ledger of its own."""
+    for note in sharing_note(model, ledger):
+        raise ValueError(
+            f"fit: {note}. Compile this model again, which takes them over, or compile both with "
+            "one ledger: compile(..., ledger=ledger)."
+        )
+
+
 def warn_of_callbacks(callbacks: Any) -> None:
     """Warns of callbacks through which metrics of private data steer the training."""
     steering = (
@@ -93,10 +131,11 @@ def warn_of_callbacks(callbacks: Any) -> None:
         keras.callbacks.EarlyStopping,
     )
     for callback in keras.tree.flatten(callbacks or []):
-        if isinstance(callback, steering):
+        if isinstance(callback, steering) or getattr(callback, "save_best_only", False):
             warnings.warn(
-                f"{type(callback).__name__} steers the training by {callback.monitor!r}. If that "
-                "is computed from private records, the choice is not covered by the guarantee.",
+                f"{type(callback).__name__} steers the training by {callback.monitor!r}, or "
+                "chooses weights by it. If that is computed from private records, the choice is "
+                "not covered by the guarantee.",
                 stacklevel=3,
             )
 
@@ -221,4 +260,9 @@ def class_to_sample_weight(class_weight: dict, y: Any, sample_weight: Any) -> np
     if absent:
         raise ValueError(f"class_weight has no weight for the classes {absent[:10]}.")
     weights = np.asarray([class_weight[int(c)] for c in classes], "float32")[position]
+    if not (np.isfinite(weights) & (weights >= 0)).all():
+        raise ValueError(
+            f"class_weight={class_weight}: weights must be finite and at least 0. An example whose "
+            "weight is not finite would be left out of every update."
+        )
     return weights if sample_weight is None else weights * np.asarray(sample_weight, "float32")

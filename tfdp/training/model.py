@@ -22,6 +22,7 @@ from tfdp.training import checks
 from tfdp.training.adaptive import AdaptiveClipNorm, clipping_of
 from tfdp.training.metrics import update_metrics
 from tfdp.training.run import PrivateRun, agreed_key, planned_updates
+from tfdp.training.sharing import note_training, spending_elsewhere
 from tfdp.training.state import PrivateState, fingerprint
 from tfdp.training.update import PrivateUpdate
 
@@ -91,6 +92,7 @@ class DPModel(_MIXIN):
           ValueError: An argument is out of range, or there is no loss.
         """
         checks.check_compile(optimizer, microbatch_size, seed)
+        checks.check_steps_per_execution(kwargs.get("steps_per_execution", 1))
         checks.check_overrides(self._plain_class or type(self))
         checks.check_strategy(self)
         ledger = self._with_earlier_spending(ledger)
@@ -171,6 +173,8 @@ class DPModel(_MIXIN):
         """
         state = self._compiled_state("fit")
         checks.check_unchanged(self, state)
+        checks.check_sharing(self, state.ledger)
+        checks.check_lengths(epochs, steps_per_epoch)
         plan = self.optimizer.privacy
         checks.check_fit(plan, batch_size, num_examples, delta, validation_split, group_ids)
         checks.warn_of_callbacks(callbacks)
@@ -195,6 +199,7 @@ class DPModel(_MIXIN):
         if isinstance(validation_data, RecordSource):
             validation_data = batches(validation_data, self._rows_at_a_time(validation_batch_size))
         state.run = self._make_run(source, updates, per_epoch)
+        note_training(self.trainable_variables, state.ledger)
         try:
             with _last_epoch_may_be_short():
                 return super().fit(
@@ -212,6 +217,7 @@ class DPModel(_MIXIN):
                 )
         finally:
             state.run = None
+            note_training(self.trainable_variables, state.ledger)
 
     def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Evaluates as Keras does; ``x`` may be a ``RecordSource`` too."""
@@ -328,14 +334,17 @@ class DPModel(_MIXIN):
         for other in earlier:
             if other is not ledger:
                 ledger.merge(other)
+        for _, content in list(spending_elsewhere(self.variables, ledger)):  # models that share
+            ledger.merge(content)
         return ledger
 
     def _notes(self) -> list[str]:
+        shared = checks.sharing_note(self, self.ledger)
         moving = self.optimizer.clip_norm
         if moving is None:
-            return []
+            return shared
         start, now = self.optimizer.l2_norm_clip, float(moving.numpy())
-        return [f"the clip norm started at {start:g} and has come to {now:.4g}"]
+        return [*shared, f"the clip norm started at {start:g} and has come to {now:.4g}"]
 
     def _rows_at_a_time(self, asked: int | None = None) -> int:
         state = self._compiled_state("fit")
