@@ -97,12 +97,14 @@ class Logarithm(layers.Layer):
         return ops.log(x - 100)
 
 
-@pytest.mark.parametrize("reason", ["not finite", "the same for all"])
-def test_what_made_up_examples_do_not_show_is_never_passed_in_silence(reason):
-    first = Logarithm() if reason == "not finite" else layers.ReLU(threshold=100)
+def test_what_made_up_examples_do_not_show_is_never_passed_in_silence():
+    dull = keras.Sequential([layers.Input((3,)), layers.ReLU(threshold=100), layers.Dense(2)])
+    with pytest.warns(UserWarning, match="the same for all.*public_examples"):
+        clipped(dull, squared_error, X, Y)
+    first = Logarithm()
     x, pair = 101 + np.abs(X), (102 + np.abs(X[:2]), Y[:2])
     fair = keras.Sequential([layers.Input((3,)), first, layers.Dense(2)])
-    with pytest.raises(UnsupportedLayerError, match=f"{reason}.*public_examples"):
+    with pytest.raises(UnsupportedLayerError, match="not finite.*public_examples"):
         clipped(fair, squared_error, x, Y)
     assert np.isfinite(clipped(fair, squared_error, x, Y, public_examples=pair).norms).all()
     mixing = keras.Sequential([layers.Input((3,)), first, Centered(name="guilty"), layers.Dense(2)])
