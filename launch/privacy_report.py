@@ -5,6 +5,11 @@
 No data and no weights are read, so it answers while a run goes on, after a crash, and for whoever
 was only given the folder's config.json and ledger.jsonl. A report that is there already and says
 otherwise is not touched, and the program ends with exit code 1; --overwrite replaces it.
+
+    python -m launch.privacy_report --workdir=runs/a --workdir=runs/b --output=runs/together
+
+Several folders, of training runs or of studies of last layers, are added up: what all of them on
+the same records cost together, as the models of a search do. Nothing in them is changed.
 """
 
 from __future__ import annotations
@@ -17,10 +22,21 @@ from typing import Any
 from absl import flags
 
 from launch._cli import fail, run_program
+from launch._spent import Runs
 from launch._workdir import Workdir
-from tfdp.privacy import Ledger, PrivacyPlan, PrivacyReport, build_report, report_differences
+from tfdp.privacy import (
+    Composition,
+    Ledger,
+    PrivacyPlan,
+    PrivacyReport,
+    build_report,
+    compose,
+    report_differences,
+)
 
-_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.")
+_WORKDIR = flags.DEFINE_multi_string("workdir", None, "Folder of the run; several to add them up.")
+_OUTPUT = flags.DEFINE_string("output", None, "Folder for the sum over several runs.")
+_DELTA = flags.DEFINE_float("delta", None, "Delta of the sum; by default the runs' smallest.")
 _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace a report that says otherwise.")
 
 _ROUNDING = 1e-6
@@ -28,7 +44,11 @@ _ANEW_NOTE = "made anew from config and ledger: counts of records are not in it"
 
 
 def main(_: list[str]) -> None:
-    workdir = _existing(_WORKDIR.value)
+    folders = _WORKDIR.value or [None]
+    if len(folders) > 1 or (folders[0] and (Path(folders[0]) / "results.csv").is_file()):
+        print_together([_existing(folder).path for folder in folders], _DELTA.value, _OUTPUT.value)
+        return
+    workdir = _existing(folders[0])
     report = recomputed(workdir)
     stated = None if _OVERWRITE.value else _stated(workdir)
     if stated is not None:
@@ -43,6 +63,35 @@ def main(_: list[str]) -> None:
     report.write_html(workdir.report_page)
     print(report.summary_text())
     print(f"Written to {workdir.report} and {workdir.report_page.name}")
+
+
+def print_together(folders: list[Path], delta: float | None, output: str | None) -> None:
+    """What several runs cost together, printed and, where asked for, written."""
+    runs = Runs()
+    for folder in folders:
+        runs.add(folder)
+    together = compose(runs.parts, delta or _smallest(runs.deltas))
+    print(together)
+    for note in runs.notes:
+        print(f"  note: {note}")
+    if output:
+        path = write_together(together, runs.notes, Path(output))
+        print(f"Written to {path}")
+
+
+def write_together(together: Composition, notes: list[str], folder: Path) -> Path:
+    """Writes the sum as JSON and returns the file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "privacy_composition.json"
+    values = {**together.to_dict(), "notes": notes}
+    path.write_text(json.dumps(values, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    return path
+
+
+def _smallest(deltas: set[float]) -> float:
+    if not deltas:
+        raise ValueError("none of the runs states a delta: give --delta, commonly below 1/N.")
+    return min(deltas)
 
 
 def recomputed(workdir: Workdir) -> PrivacyReport:

@@ -11,7 +11,15 @@ from absl.testing import flagsaver
 
 from launch import privacy_report
 from tests.conftest import ROOT
-from tfdp.privacy import Ledger, PrivacyPlan, build_report, verify
+from tfdp.privacy import (
+    Ledger,
+    PrivacyPlan,
+    Segment,
+    UpdateSettings,
+    build_report,
+    epsilon,
+    verify,
+)
 
 PRIVACY = {
     "num_examples": 1000,
@@ -211,3 +219,67 @@ def test_a_workdir_must_be_named():
         flags.FLAGS(["launch.privacy_report"])
         with pytest.raises(ValueError, match="--workdir is missing"):
             privacy_report.main([])
+
+
+def second_run(tmp_path_factory, updates=7):
+    other = tmp_path_factory.mktemp("second")
+    (other / "config.json").write_text(json.dumps({"privacy": {**PRIVACY, "delta": 1e-6}}))
+    record(other, updates)
+    return other
+
+
+def test_several_runs_are_added_up_and_left_as_they_are(folder, tmp_path_factory, capsys):
+    other, output = second_run(tmp_path_factory), tmp_path_factory.mktemp("sum") / "new"
+    before = {path: path.read_bytes() for path in (*folder.iterdir(), *other.iterdir())}
+    launch(folder, f"--workdir={other}", f"--output={output}")
+    spent = [Segment(PrivacyPlan(**PRIVACY).settings, 12)]
+    values = json.loads((output / "privacy_composition.json").read_text())
+    assert values["epsilon"] == pytest.approx(epsilon(spent, 1e-6).epsilon, rel=1e-9)
+    assert values["delta"] == 1e-6
+    assert [part["updates"] for part in values["parts"]] == [5, 7]
+    assert "Privacy of 2 parts together" in capsys.readouterr().out
+    after = {path: path.read_bytes() for path in (*folder.iterdir(), *other.iterdir())}
+    assert {path: after[path] for path in before} == before
+    launch(folder, f"--workdir={folder}", "--delta=1e-5")  # the same run twice counts once
+    assert f"= ({PrivacyPlan(**PRIVACY).epsilon_after(5):.4g}, 1e-05)" in capsys.readouterr().out
+
+
+def study(folder, *rows, **config):
+    """A folder as a study of last layers leaves it."""
+    values = {"num_examples": 50_000, "adjacency": "add_or_remove_one", "methods": {}, **config}
+    (folder / "config.json").write_text(json.dumps(values))
+    header = "method,epsilon,delta,sigma,seed,tuning_runs,epsilon_with_tuning"
+    (folder / "results.csv").write_text("\n".join([header, *rows]) + "\n")
+
+
+def test_a_study_of_last_layers_is_added_up_by_its_results(tmp_path, capsys):
+    study(
+        tmp_path,
+        "least_squares,1.0,1e-05,3.7306,0,0,1.0",
+        "least_squares,1.0,1e-05,3.7306,1,0,1.0",
+        "newton,inf,1e-05,0.0,0,0,inf",
+        "newton,8.0",
+    )
+    launch(tmp_path)
+    out = capsys.readouterr().out
+    two = epsilon([Segment(UpdateSettings(9, 9, 3.7306, 1.0), 2)], 1e-5).epsilon
+    assert f"Privacy of 2 parts together: (epsilon, delta) = ({two:.4g}, 1e-05)" in out
+    assert "1 results without noise, which are not counted" in out
+
+
+def test_tuning_is_part_of_what_a_study_cost(tmp_path, capsys):
+    study(tmp_path, "newton,1.0,1e-05,3.7306,0,4,2.5")
+    launch(tmp_path)
+    assert "(epsilon, delta) = (2.5, 1e-05)" in capsys.readouterr().out
+
+
+def test_what_cannot_be_added_up_is_named(folder, tmp_path_factory):
+    other = tmp_path_factory.mktemp("study")
+    study(other, "tuned,8.0,1e-05,0.9,0,0,8.0", methods={"tuned": {"method": "fine_tune"}})
+    with pytest.raises(ValueError, match="does not hold the updates of tuned"):
+        launch(folder, f"--workdir={other}")
+    with pytest.raises(FileNotFoundError, match="no ledger.jsonl .* and no results.csv"):
+        launch(folder, f"--workdir={tmp_path_factory.mktemp('empty')}")
+    study(other, "newton,8.0,1e-05,0.9,0,0,8.0", num_examples=None)
+    with pytest.raises(ValueError, match="does not say what newton has spent"):
+        launch(other)
