@@ -22,6 +22,7 @@ from tfdp.evaluation import (
     unigram_loss,
 )
 from tfdp.export import export_captioner
+from tfdp.privacy import PrivacyReport
 from tfdp.training.callbacks import TrainingLog
 
 _SHEET = 32  # pictures on the caption sheet
@@ -31,9 +32,7 @@ def write_all(
     model: keras.Model, config: ml_collections.ConfigDict, data: Data, workdir: Workdir
 ) -> None:
     """Writes everything into the workdir. No training data are read but for the probes."""
-    report = model.privacy_report(
-        bad_records=data.train.bad_records, truncated_captions=data.train.truncated_captions
-    )
+    report = model.privacy_report(**_counts(data, workdir))
     report.write_json(workdir.report)
     report.write_html(workdir.report_page)
     logging.info("Scoring %d held-out captions ...", len(data.test))
@@ -47,6 +46,16 @@ def write_all(
     # Counts are exact facts about private records: they stay with whoever holds the data.
     released = {key: value for key, value in report.to_dict().items() if key != "counts"}
     export_captioner(model, data.tokenizer, workdir.saved_model, released)
+
+
+def _counts(data: Data, workdir: Workdir) -> dict[str, Any]:
+    """What was met in the private records: now, or when the run that has a report was made."""
+    if workdir.report.exists():
+        return PrivacyReport.read_json(workdir.report)["counts"]
+    return {
+        "bad_records": data.train.bad_records,
+        "truncated_captions": data.train.truncated_captions,
+    }
 
 
 def caption_losses(

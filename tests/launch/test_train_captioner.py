@@ -120,12 +120,15 @@ assert "tfdp" not in sys.modules
 def test_the_same_command_again_says_that_it_is_finished_and_spends_nothing(finished):
     workdir, _, _ = finished
     before = (workdir / "ledger.jsonl").read_bytes()
+    report = json.loads((workdir / "privacy_report.json").read_text())
     code, out, err = outcome(workdir)
     assert code == 0
     assert "All 6 updates have been made" in err
     assert "(epsilon, delta) = (8, 1e-05)" in out
     assert updates(workdir) == 6
     assert (workdir / "ledger.jsonl").read_bytes() == before
+    again = json.loads((workdir / "privacy_report.json").read_text())
+    assert again["counts"] == report["counts"] and again["counts"]["examples_used"] > 200
 
 
 def test_other_settings_in_the_same_workdir_are_refused_by_name(finished):
