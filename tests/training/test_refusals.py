@@ -105,6 +105,29 @@ def two_models_on_one_trunk():
     return [keras.Model(inputs, keras.layers.Dense(2)(trunk(inputs))) for _ in range(2)]
 
 
+class Resetting(keras.callbacks.Callback):
+    """Puts its own weights into the model after every update."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.model.trainable_variables[0].assign_add(
+            keras.ops.ones_like(self.model.trainable_variables[0])
+        )
+
+
+def test_callbacks_that_change_weights_are_warned_of_once():
+    model = compiled(classifier(), plan())
+    with pytest.warns(UserWarning, match="changed weights between two updates") as found:
+        model.fit(FEATURES, LABELS, steps_per_epoch=2, callbacks=[Resetting()], verbose=0)
+    assert sum("between two updates" in str(w.message) for w in found) == 1
+
+
+def test_callbacks_that_leave_the_weights_alone_are_not():
+    model = compiled(classifier(), plan())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.fit(FEATURES, LABELS, callbacks=[keras.callbacks.LambdaCallback()], verbose=0)
+
+
 def test_two_models_that_share_weights_cannot_each_leave_out_the_others_updates():
     first, second = (compiled(model, plan()) for model in two_models_on_one_trunk())
     first.fit(FEATURES, LABELS, epochs=1, steps_per_epoch=2, verbose=0)

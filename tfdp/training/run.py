@@ -24,6 +24,7 @@ from tfdp.training.epsilon import EpsilonMeter
 from tfdp.training.microbatches import MicrobatchStream
 from tfdp.training.state import PrivateState
 from tfdp.training.update import PrivateUpdate
+from tfdp.training.weight_watch import WeightWatch
 
 
 class PrivateRun:
@@ -71,6 +72,7 @@ class PrivateRun:
             units=units,
         )
         self._batches = self._stream.iterator(self._next)
+        self._watch = WeightWatch(model.trainable_variables)
 
     def train_function(self, _: Any) -> dict[str, Any]:
         """Runs the next updates, as many as ``steps_per_execution``; returns the epoch's logs."""
@@ -86,8 +88,10 @@ class PrivateRun:
         count = min(asked if isinstance(asked, int) else 1, in_epoch, self._left)
         if count == 0:
             raise StopIteration
+        self._watch.come_back()
         for _ in range(count):
             self._one_update()
+        self._watch.leave()
         logs = {**self._model.get_metrics_result(), **self._epsilon.logs()}
         moving = self._model.optimizer.clip_norm
         return logs if moving is None else {**logs, "clip_norm": float(moving.numpy())}

@@ -16,8 +16,11 @@ _PASS = 40
 
 def explicit_is_cheaper(positions: int, p: int, q: int) -> bool:
     """Whether to form the per-example gradients ``[p, q]`` rather than Gram matrices."""
-    # No larger than the positions themselves, the gradient is free, and the norm has no rounding.
-    return p * q <= positions or _PASS * p * q < positions * positions * (p + q)
+    if p * q <= positions:  # the gradient is free, and the norm has no rounding
+        return True
+    if p * q > positions * (p + q):  # it would need more memory than what it is formed from
+        return False
+    return _PASS * p * q < positions * positions * (p + q)
 
 
 def cheapest_for_convolution(positions: int, p: int, q: int, groups: int, held: int) -> str:

@@ -1,0 +1,34 @@
+"""Which of the exact ways is taken: by time, and never at the price of memory without bound."""
+
+import pytest
+
+from tfdp.clipping.terms.cost import cheapest_for_convolution, explicit_is_cheaper
+
+
+@pytest.mark.parametrize("positions", [1, 16, 64, 128, 200, 250])
+def test_gradients_of_a_vocabulary_are_not_formed(positions):
+    # 32,000 x 256 numbers an example, more than the positions' inputs and output gradients
+    assert not explicit_is_cheaper(positions, 32_000, 256)
+    assert not explicit_is_cheaper(positions, 256, 32_000)
+
+
+@pytest.mark.parametrize(
+    ("positions", "p", "q", "explicit"),
+    [
+        (65, 192, 768, False),  # Gram matrices: as fast, and less memory
+        (196, 192, 768, True),
+        (196, 192, 192, True),
+        (2, 192, 768, False),
+        (1024, 32, 32, True),  # no larger than the positions
+    ],
+)
+def test_the_cheaper_of_two_ways_is_taken(positions, p, q, explicit):
+    assert explicit_is_cheaper(positions, p, q) is explicit
+
+
+def test_a_convolution_forms_no_gradients_larger_than_what_its_layer_holds():
+    ways = {
+        held: cheapest_for_convolution(positions=1024, p=576, q=64, groups=1, held=held)
+        for held in (1000, 131_072)
+    }
+    assert ways == {1000: "streamed", 131_072: "explicit"}
