@@ -10,7 +10,7 @@ import ml_collections
 import numpy as np
 from absl import logging
 
-from launch._captioner_setup import Data, make_model
+from launch._captioner_setup import Data, make_model, public_data
 from launch._workdir import Workdir
 from tfdp.data import ImageTextSource, public_captions
 from tfdp.evaluation import (
@@ -30,9 +30,12 @@ _SHEET = 32  # pictures on the caption sheet
 
 def write_all(
     model: keras.Model, config: ml_collections.ConfigDict, data: Data, workdir: Workdir
-) -> None:
-    """Writes everything into the workdir. No training data are read but for the probes."""
-    report = model.privacy_report(**_counts(data, workdir))
+) -> PrivacyReport:
+    """Writes everything into the workdir, and returns the report.
+
+    No training data are read but for the probes.
+    """
+    report = model.privacy_report(public=public_data(config), **_counts(data, workdir))
     report.write_json(workdir.report)
     report.write_html(workdir.report_page)
     logging.info("Scoring %d held-out captions ...", len(data.test))
@@ -46,6 +49,7 @@ def write_all(
     # Counts are exact facts about private records: they stay with whoever holds the data.
     released = {key: value for key, value in report.to_dict().items() if key != "counts"}
     export_captioner(model, data.tokenizer, workdir.saved_model, released)
+    return report
 
 
 def _counts(data: Data, workdir: Workdir) -> dict[str, Any]:

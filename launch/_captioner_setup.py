@@ -80,6 +80,16 @@ def make_model(config: ml_collections.ConfigDict, tokenizer: CaptionTokenizer) -
     return model
 
 
+def public_data(config: ml_collections.ConfigDict) -> list[str]:
+    """Names the public text that shapes the model."""
+    named = []
+    if not config.data.vocabulary:
+        named.append("WordNet's noun phrases (vocabulary)")
+    if config.initialization.head_bias == "public_words":
+        named.append("WordNet's noun phrases (word frequencies of the first head)")
+    return named
+
+
 def public_word_logits(
     config: ml_collections.ConfigDict, tokenizer: CaptionTokenizer
 ) -> np.ndarray:

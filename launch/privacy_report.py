@@ -156,7 +156,9 @@ def _completed(report: PrivacyReport, stated: PrivacyReport | None) -> PrivacyRe
     if stated is None:
         return PrivacyReport({**report.values, "notes": [*report["notes"], _ANEW_NOTE]})
     kept: dict[str, Any] = {
-        key: stated[key] for key in ("unit", "counts", "notes") if key in stated.values
+        key: stated[key]
+        for key in ("unit", "counts", "notes", "public_data")
+        if key in stated.values
     }
     return PrivacyReport({**report.values, **kept})
 

@@ -51,8 +51,8 @@ def main(_: list[str]) -> None:
         checkpoints.restore()
         if not train(model, config, data, workdir, checkpoints) or not writes:
             return
-        results.write_all(model, config, data, workdir)
-        print(model.privacy_report().summary_text())
+        report = results.write_all(model, config, data, workdir)
+        print(report.summary_text())
         print(f"Everything is in {workdir.path}")
 
 

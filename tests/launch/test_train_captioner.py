@@ -129,6 +129,7 @@ def test_the_same_command_again_says_that_it_is_finished_and_spends_nothing(fini
     assert (workdir / "ledger.jsonl").read_bytes() == before
     again = json.loads((workdir / "privacy_report.json").read_text())
     assert again["counts"] == report["counts"] and again["counts"]["examples_used"] > 200
+    assert [name.split()[0] for name in again["public_data"]] == ["WordNet's"] * 2
 
 
 def test_other_settings_in_the_same_workdir_are_refused_by_name(finished):

@@ -7,7 +7,7 @@ import functools
 import math
 import secrets
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -240,10 +240,11 @@ class DPModel(_MIXIN):
             "tfdp.clipping.clipped_gradient_sum and tfdp.privacy.noise.privatize."
         )
 
-    def privacy_report(self, **counts: Any) -> PrivacyReport:
+    def privacy_report(self, public: Sequence[str] = (), **counts: Any) -> PrivacyReport:
         """Returns what has been spent so far, and under which assumptions.
 
         Args:
+          public: Names of public data that shaped the model: they cost nothing, and are named.
           **counts: Further counts to carry in the report, such as unreadable records by reason.
         """
         state = self._compiled_state("privacy_report")
@@ -255,6 +256,7 @@ class DPModel(_MIXIN):
             counts={**state.counts(), **counts},
             fixed_seed=state.seed is not None,
             notes=self._notes(),
+            public=public,
         )
 
     @property
