@@ -11,7 +11,7 @@ import pytest
 from tests.models.fixture import FIXTURES, WEIGHTS
 from tests.models.torch_writer import FakeTensor, TorchWriter
 from tfdp.models import CheckpointError, read_torch_file
-from tfdp.models.torch_pickle import Placeholder
+from tfdp.models.torch_pickle import Placeholder, Storage, StorageType, _rebuild_tensor
 
 
 @pytest.fixture
@@ -197,3 +197,10 @@ def test_missing_file_and_folder(tmp_path):
         read_torch_file(tmp_path / "absent.pth")
     with pytest.raises(IsADirectoryError):
         read_torch_file(tmp_path)
+
+
+def test_a_number_that_stands_for_a_buffer_is_all_that_is_read():
+    stand_in = np.broadcast_to(np.zeros((), np.float32), 64_000_000)
+    storage = Storage(StorageType("FloatStorage", "f4"), stand_in)
+    found = _rebuild_tensor(storage, 5, (4, 7_000_000), (7_000_000, 1))
+    assert found.shape == (4, 7_000_000) and not found.any()

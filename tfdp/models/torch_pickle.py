@@ -73,7 +73,8 @@ def _rebuild_tensor(
         raise CheckpointError(
             f"a tensor of shape {tuple(shape)} does not fit its buffer of {values.size} numbers"
         )
-    byte_strides = [step * values.itemsize for step in strides]
+    # Of the buffer's own stride, which is 0 for one number that stands for a buffer not yet read.
+    byte_strides = [step * values.strides[0] for step in strides]
     view = np.lib.stride_tricks.as_strided(values[offset:], shape, byte_strides)
     if storage.kind.name == "BFloat16Storage":
         return (view.astype(np.uint32) << 16).view(np.float32)
