@@ -1,7 +1,11 @@
 """Which of the exact ways is taken: by time, and never at the price of memory without bound."""
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
+from tests.clipping.models import floats
+from tfdp.clipping.terms import MatMulTerm
 from tfdp.clipping.terms.cost import cheapest_for_convolution, explicit_is_cheaper
 
 
@@ -32,3 +36,16 @@ def test_a_convolution_forms_no_gradients_larger_than_what_its_layer_holds():
         for held in (1000, 131_072)
     }
     assert ways == {1000: "streamed", 131_072: "explicit"}
+
+
+@pytest.mark.parametrize(
+    ("positions", "width", "forms_gradients"), [(8, 512, False), (1024, 16, True)]
+)
+def test_h4_both_ways_give_the_norm_and_each_is_taken_where_it_is_cheaper(
+    positions, width, forms_gradients
+):
+    inputs, gradients = floats(3, positions, width), floats(3, positions, width, seed=1)
+    term = MatMulTerm(tf.constant(inputs), tf.constant(gradients), (width, width))
+    assert term.forms_gradients is forms_gradients
+    exact = np.einsum("btp,btq->bpq", inputs.astype("float64"), gradients.astype("float64"))
+    np.testing.assert_allclose(term.squared_norm(), (exact**2).sum((1, 2)), rtol=1e-5)

@@ -64,3 +64,23 @@ def test_every_output_can_have_weights_of_its_own():
     weighted = clipped(model, losses, X, y, 1.0, sample_weight=weight)
     alone = clipped(model, {"size": squared_error}, X, {"size": SIZES}, 1.0)
     np.testing.assert_allclose(weighted.norms, 2 * alone.norms, rtol=1e-5)
+
+
+def test_e12_views_of_an_example_share_one_clip():
+    """Four views: the gradient of their mean loss is one example's, and bounded as such."""
+
+    def build():
+        views = layers.Input((4, 5))
+        return keras.Model(views, layers.Dense(3)(layers.Dense(6, activation="tanh")(views)))
+
+    x, y = floats(6, 4, 5), np.repeat(ids(6, below=3)[:, np.newaxis], 4, axis=1)
+    model, exact = twins(build)
+    reference = brute_force(exact, class_loss, x, y)
+    clip_norm = 0.5 * float(reference.norms.min())
+    for engine in ("single_pass", "two_pass", "vectorized"):
+        assert_equal(
+            clipped(model, class_loss, x, y, clip_norm, engine=engine), reference, clip_norm
+        )
+        one = clipped(model, class_loss, x[:1], y[:1], clip_norm, engine=engine)
+        size = np.sqrt(sum(np.sum(np.square(g)) for g in one.gradients))
+        assert size == pytest.approx(clip_norm, rel=1e-5)
