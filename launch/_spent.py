@@ -98,12 +98,22 @@ def _rows(path: Path) -> Iterator[Mapping[str, str]]:
 
 def _config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no {path}: the settings of the run cannot be told.")
-    try:
-        config = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged: it holds no JSON ({error}).") from error
+    config = read_config(path)
     if not isinstance(config, dict):
         raise ValueError(f"{path} is not the config of a run.")
     return config
+
+
+def read_config(path: Path) -> Any:
+    """The JSON that a run wrote its settings to.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ValueError: it is damaged.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no {path}: the settings of the run cannot be told.")
+    try:
+        return json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: it holds no JSON ({error}).") from error

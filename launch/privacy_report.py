@@ -22,7 +22,7 @@ from typing import Any
 from absl import flags
 
 from launch._cli import fail, run_program
-from launch._spent import Runs
+from launch._spent import Runs, read_config
 from launch._workdir import Workdir
 from tfdp.privacy import (
     Composition,
@@ -130,12 +130,7 @@ def _existing(path: str | None) -> Workdir:
 
 
 def _config(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no {path}: the plan of the run cannot be told.")
-    try:
-        config = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged: it holds no JSON ({error}).") from error
+    config = read_config(path)
     if not isinstance(config, dict) or not isinstance(config.get("privacy"), dict):
         raise ValueError(f"{path} is not the config of a private run: it has no section privacy.")
     return config
