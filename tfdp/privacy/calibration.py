@@ -186,15 +186,14 @@ def _meet(
     the loss distribution; on the real one; and, should the Renyi bound be the tighter one after
     all, on the tightest of both. Where there is a closed form the last stage is enough.
     """
-    exact = all(mechanism.kind == "gaussian" for mechanism in releases(segments(guess)))
+    exact = _has_closed_form(segments(guess))
     tolerance = 1e-7 if exact else 1e-4
 
     @functools.cache
     def cost(x: float, accountant: str = accountant) -> float:
         return epsilon(segments(x), delta, accountant).epsilon
 
-    def sketch(x: float) -> float:
-        return _SKETCH.epsilon(releases(segments(x)), delta)
+    sketch = _sketch(segments, delta)
 
     def meet(cost: Callable[[float], float], guess: float, slope: float) -> float:
         return meet_target(cost, target, guess, bounds, slope, tolerance)
@@ -234,10 +233,9 @@ def _largest(
     def cost(x: float) -> float:
         return epsilon(segments(x), delta, accountant).epsilon
 
-    def sketch(x: float) -> float:
-        return _SKETCH.epsilon(releases(segments(x)), delta)
+    sketch = _sketch(segments, delta)
 
-    exact = all(mechanism.kind == "gaussian" for mechanism in releases(segments(guess)))
+    exact = _has_closed_form(segments(guess))
     try:
         if accountant in ("auto", "pld") and not exact:
             guess = meet_target(sketch, target, guess, bounds, slope, 1e-3)
@@ -251,6 +249,15 @@ def _largest(
         raise ValueError(
             f"epsilon {target:g} at delta {delta:g} cannot be reached: {error}."
         ) from None
+
+
+def _has_closed_form(segments: list[Segment]) -> bool:
+    return all(mechanism.kind == "gaussian" for mechanism in releases(segments))
+
+
+def _sketch(segments: Callable[[float], list[Segment]], delta: float) -> Callable[[float], float]:
+    """The cost of `segments(x)` by a coarse and quick accountant."""
+    return lambda x: _SKETCH.epsilon(releases(segments(x)), delta)
 
 
 def _local_slope(cost: Callable[[float], float], x: float, default: float) -> float:
