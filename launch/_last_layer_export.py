@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import ml_collections
 from absl import logging
 
 from launch._last_layer_study import Cell, Data, make_backbone, tune_cell
+from launch._spent import EXPORTED, spent_text
 from launch._workdir import Workdir
-from tfdp.privacy import PrivacyReport
+from tfdp.privacy import PrivacyReport, Segment
 from tfdp.transfer import LastLayer
 from tfdp.transfer.backbones import Backbone
 from tfdp.transfer.study import Chosen, Fitted, fit
@@ -33,10 +36,26 @@ def export_one(
     chosen, rows, budget = tune_cell(cell, config, data)
     fitted, _ = fit(cell.candidate, chosen.settings, rows, budget, runs=chosen.share_of_runs)
     report = PrivacyReport({**fitted.privacy_report().to_dict(), **_tuning(chosen, fitted)})
+    write_spent(workdir.path / EXPORTED, cell, config.delta, chosen, fitted)
     report.write_json(workdir.report)
     report.write_html(workdir.report_page)
     fitted.export(workdir.saved_model, report=report, **_outside(fitted, config, data))
     print(report.summary_text())
+
+
+def write_spent(path: Path, cell: Cell, delta: float, chosen: Chosen, fitted: Fitted) -> None:
+    """Says what the export has cost as a line of the results says it of a run."""
+    spent = {
+        "method": cell.name,
+        "epsilon": str(cell.epsilon),
+        "delta": delta,
+        "seed": "of its own",
+        "spent": spent_text([Segment(fitted.plan.settings, fitted.plan.steps)]),
+        "tuning_spent": spent_text(chosen.spent),
+    }
+    whole = path.with_name(path.name + ".new")
+    whole.write_text(json.dumps(spent, indent=1) + "\n", encoding="utf-8")
+    whole.replace(path)
 
 
 def export_cell(cells: Sequence[Cell], config: ml_collections.ConfigDict) -> Cell:

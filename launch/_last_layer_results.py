@@ -30,6 +30,8 @@ class Result:
         tuning_runs: private runs that tuning made for this method and epsilon.
         tuning_charged: whether the budget paid for them.
         epsilon_with_tuning: what the run costs with the runs that tuned it.
+        spent: JSON of the run's updates, for sums with other runs; see `launch._spent`.
+        tuning_spent: the same of the runs that tuned it, which all seeds share.
     """
 
     method: str
@@ -43,23 +45,28 @@ class Result:
     tuning_runs: int = 0
     tuning_charged: bool = False
     epsilon_with_tuning: float = math.inf
+    spent: str = "[]"
+    tuning_spent: str = "[]"
 
 
 _FIELDS = [field.name for field in dataclasses.fields(Result)]
 
 
 class ResultsFile:
-    """results.csv: one line a run, written as soon as the run is done; read again to resume."""
+    """results.csv: one line a run, written as soon as the run is done; read again to resume.
+
+    Raises:
+        ValueError: the file there has other columns.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.results: list[Result] = []
-        if path.exists():
-            with open(path, newline="", encoding="utf-8") as file:
-                self.results = [_parsed(row) for row in csv.DictReader(file) if _whole(row)]
-        with open(path, "w", newline="", encoding="utf-8") as file:
+        self.results: list[Result] = _read(path) if path.exists() else []
+        whole = path.with_name(path.name + ".new")
+        with open(whole, "w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerow(_FIELDS)
             csv.writer(file).writerows(map(dataclasses.astuple, self.results))
+        whole.replace(path)  # a study killed here has lost no results
 
     def done(self, method: str, epsilon: float, seed: int) -> bool:
         """Whether a run is there already."""
@@ -70,6 +77,17 @@ class ResultsFile:
         self.results.append(result)
         with open(self._path, "a", newline="", encoding="utf-8") as file:
             csv.writer(file).writerow(dataclasses.astuple(result))
+
+
+def _read(path: Path) -> list[Result]:
+    with open(path, newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        if list(reader.fieldnames or _FIELDS) != _FIELDS:
+            raise ValueError(
+                f"{path} has the columns {', '.join(reader.fieldnames or [])}: another version "
+                f"wrote it. This one has {', '.join(_FIELDS)}; use another folder."
+            )
+        return [_parsed(row) for row in reader if _whole(row)]
 
 
 def _whole(row: dict[str, Any]) -> bool:
@@ -87,6 +105,8 @@ def _parsed(row: dict[str, str]) -> Result:
         tuning_runs=int(row["tuning_runs"]),
         tuning_charged=row["tuning_charged"] == "True",
         epsilon_with_tuning=float(row["epsilon_with_tuning"]),
+        spent=row["spent"],
+        tuning_spent=row["tuning_spent"],
     )
 
 
@@ -166,7 +186,9 @@ def _name(epsilon: float) -> str:
 
 
 def _plain(result: Result) -> dict[str, Any]:
-    values = dataclasses.asdict(result) | {"settings": json.loads(result.settings)}
+    values = dataclasses.asdict(result)
+    for name in ("settings", "spent", "tuning_spent"):
+        values[name] = json.loads(values[name])
     for name in ("epsilon", "epsilon_with_tuning"):
         if math.isinf(values[name]):
             values[name] = "inf"

@@ -13,6 +13,8 @@ from absl import logging
 from tqdm import tqdm
 
 from launch._last_layer_results import Result, ResultsFile
+from launch._spent import spent_text
+from tfdp.privacy import Segment
 from tfdp.transfer.backbones import Backbone, load_backbone
 from tfdp.transfer.datasets import PictureSet, open_pictures
 from tfdp.transfer.sampled import Pictures
@@ -195,4 +197,6 @@ def run(
         tuning_runs=chosen.runs,
         tuning_charged=chosen.charged,
         epsilon_with_tuning=chosen.epsilon_with(fitted.plan) if chosen.runs else cell.epsilon,
+        spent=spent_text([Segment(fitted.plan.settings, fitted.plan.steps)]),
+        tuning_spent=spent_text(chosen.spent),
     )

@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tfdp.privacy import Ledger, Segment, UpdateSettings, noise_for_epsilon
+from tfdp.privacy import Ledger, Segment, UpdateSettings
 
-Spent = Ledger | Segment
+Spent = Ledger | list[Segment]
+#: What a study's folder says of the classifier that was exported from it, which no seed repeats.
+EXPORTED = "exported.json"
 
 
 class Runs:
@@ -48,44 +50,51 @@ class Runs:
             )
 
     def _add_study(self, folder: Path) -> None:
-        config = _config(folder)
         rows = list(_rows(folder / "results.csv"))
+        if (folder / EXPORTED).is_file():
+            rows.append(read_config(folder / EXPORTED))
         without = [row for row in rows if math.isinf(float(row["epsilon"]))]
         for row in rows:
             if row not in without:
-                name = f"{folder}: {row['method']}, epsilon {row['epsilon']}, seed {row['seed']}"
-                self.parts[name] = _release(folder, row, config)
-                self.deltas.add(float(row["delta"]))
+                self._add_fit(folder, row)
         if without:
             self.notes.append(
                 f"{folder} holds {len(without)} results without noise, which are not counted: "
                 "whoever publishes them gives no guarantee at all"
             )
 
+    def _add_fit(self, folder: Path, row: Mapping[str, Any]) -> None:
+        """One fit, and the runs that tuned it, which are the same for all its seeds."""
+        cell = f"{folder}: {row['method']}, epsilon {row['epsilon']}"
+        try:
+            own, tuning = (segments_of(row[name]) for name in ("spent", "tuning_spent"))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"{folder} does not say what {row['method']} has spent ({error!r})."
+            ) from error
+        self.parts[f"{cell}, seed {row['seed']}"] = own
+        if tuning:
+            self.parts[f"{cell}, tuning"] = tuning
+        self.deltas.add(float(row["delta"]))
 
-def _release(folder: Path, row: Mapping[str, str], config: Mapping[str, Any]) -> Segment:
-    """One fit of a last layer, with the runs that tuned it, as the one release it amounts to.
 
-    Its releases are Gaussian and use every row, so that together they are one Gaussian release,
-    which (epsilon, delta) fixes.
-    """
-    methods = config.get("methods") or {}
-    name = row["method"]
-    if (methods.get(name) or {}).get("method", name) == "fine_tune":
-        raise ValueError(
-            f"{folder}: results.csv does not hold the updates of {name}, which sampled its "
-            "records, so that it cannot be composed with others: leave the folder out."
-        )
-    try:
-        records = int(config["num_examples"])
-        whole = UpdateSettings(records, records, 0.0, 1.0, "full_batch", config["adjacency"])
-        target = max(float(row["epsilon"]), float(row.get("epsilon_with_tuning") or 0))
-        noise = noise_for_epsilon(target, float(row["delta"]), whole, 1)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{folder} does not say what {name} has spent ({error}).") from error
-    return Segment(
-        UpdateSettings(records, records, noise, 1.0, "full_batch", config["adjacency"]), 1
+def spent_text(segments: Sequence[Segment]) -> str:
+    """What results hold of the updates that were made, as JSON."""
+    return json.dumps(
+        [{"settings": part.settings.to_dict(), "updates": part.updates} for part in segments]
     )
+
+
+def segments_of(text: str) -> list[Segment]:
+    """The inverse of `spent_text`.
+
+    Raises:
+        TypeError, ValueError: it is none.
+    """
+    return [
+        Segment(UpdateSettings.from_dict(part["settings"]), part["updates"])
+        for part in json.loads(text)
+    ]
 
 
 def _rows(path: Path) -> Iterator[Mapping[str, str]]:

@@ -1,15 +1,21 @@
 """`python -m launch.privacy_report`: the report anew from config and ledger, and nothing hidden."""
 
+import csv
 import json
 import os
+import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from absl import flags
 from absl.testing import flagsaver
 
 from launch import privacy_report
+from launch._last_layer_export import write_spent
+from launch._last_layer_study import Cell
+from launch._spent import EXPORTED, spent_text
 from tests.conftest import ROOT
 from tfdp.privacy import (
     Ledger,
@@ -20,6 +26,8 @@ from tfdp.privacy import (
     epsilon,
     verify,
 )
+from tfdp.transfer.last_layer import whole_budget
+from tfdp.transfer.study import Candidate, Chosen
 
 PRIVACY = {
     "num_examples": 1000,
@@ -244,42 +252,85 @@ def test_several_runs_are_added_up_and_left_as_they_are(folder, tmp_path_factory
     assert f"= ({PrivacyPlan(**PRIVACY).epsilon_after(5):.4g}, 1e-05)" in capsys.readouterr().out
 
 
-def study(folder, *rows, **config):
-    """A folder as a study of last layers leaves it."""
-    values = {"num_examples": 50_000, "adjacency": "add_or_remove_one", "methods": {}, **config}
-    (folder / "config.json").write_text(json.dumps(values))
-    header = "method,epsilon,delta,sigma,seed,tuning_runs,epsilon_with_tuning"
-    (folder / "results.csv").write_text("\n".join([header, *rows]) + "\n")
+def study(folder, *rows):
+    """A folder as a study of last layers leaves it: (method, epsilon, seed, fit, tuning)."""
+    (folder / "config.json").write_text("{}")
+    with open(folder / "results.csv", "w", newline="") as file:
+        lines = csv.writer(file)
+        lines.writerow(["method", "epsilon", "delta", "seed", "spent", "tuning_spent"])
+        for method, epsilon_, seed, fit, tuning in rows:
+            lines.writerow([method, epsilon_, 1e-5, seed, spent_text(fit), spent_text(tuning)])
+
+
+def full_batch(noise, updates=1):
+    return [Segment(UpdateSettings(50_000, 50_000, noise, 1.0), updates)]
+
+
+def together(capsys):
+    """Parts and epsilon that the launch printed."""
+    said = re.search(
+        r"Privacy of (\d+) parts together: .* = \((\S+), 1e-05\)", capsys.readouterr().out
+    )
+    return int(said[1]), float(said[2])
 
 
 def test_a_study_of_last_layers_is_added_up_by_its_results(tmp_path, capsys):
     study(
         tmp_path,
-        "least_squares,1.0,1e-05,3.7306,0,0,1.0",
-        "least_squares,1.0,1e-05,3.7306,1,0,1.0",
-        "newton,inf,1e-05,0.0,0,0,inf",
-        "newton,8.0",
+        ("least_squares", 1.0, 0, full_batch(3.7306), []),
+        ("least_squares", 1.0, 1, full_batch(3.7306), []),
+        ("newton", "inf", 0, full_batch(0.0), []),
     )
+    with open(tmp_path / "results.csv", "a") as file:
+        file.write("newton,8.0")  # cut off
     launch(tmp_path)
-    out = capsys.readouterr().out
-    two = epsilon([Segment(UpdateSettings(9, 9, 3.7306, 1.0), 2)], 1e-5).epsilon
-    assert f"Privacy of 2 parts together: (epsilon, delta) = ({two:.4g}, 1e-05)" in out
-    assert "1 results without noise, which are not counted" in out
+    text = capsys.readouterr().out
+    two = epsilon(full_batch(3.7306, 2), 1e-5).epsilon
+    assert f"Privacy of 2 parts together: (epsilon, delta) = ({two:.4g}, 1e-05)" in text
+    assert "1 results without noise, which are not counted" in text
 
 
-def test_tuning_is_part_of_what_a_study_cost(tmp_path, capsys):
-    study(tmp_path, "newton,1.0,1e-05,3.7306,0,4,2.5")
+def test_updates_of_fine_tuning_are_added_to_those_of_other_runs(folder, tmp_path_factory, capsys):
+    """Sampled updates compose update by update: an epsilon alone would not do."""
+    other = tmp_path_factory.mktemp("study")
+    sampled = [Segment(UpdateSettings(50_000, 1000, 0.9, 1.0), 150)]
+    study(other, ("tuned", 8.0, 0, sampled, []), ("newton", 1.0, 0, full_batch(3.7306), []))
+    launch(folder, f"--workdir={other}", "--delta=1e-5")
+    parts = [Segment(PrivacyPlan(**PRIVACY).settings, 5), *sampled, *full_batch(3.7306)]
+    assert together(capsys) == (3, pytest.approx(epsilon(parts, 1e-5).epsilon, rel=1e-3))
+
+
+def test_tuning_that_all_seeds_share_counts_once(tmp_path, capsys):
+    tuning = full_batch(3.7306, 4)
+    study(tmp_path, *(("newton", 1.0, seed, full_batch(3.7306), tuning) for seed in (0, 1)))
     launch(tmp_path)
-    assert "(epsilon, delta) = (2.5, 1e-05)" in capsys.readouterr().out
+    assert together(capsys) == (
+        3,
+        pytest.approx(epsilon(full_batch(3.7306, 6), 1e-5).epsilon, rel=1e-3),
+    )
+
+
+def test_what_was_exported_from_a_study_counts_too(tmp_path, capsys):
+    study(tmp_path, ("newton", 1.0, 0, full_batch(3.7306), []))
+    cell = Cell("newton", Candidate("newton"), 1.0, 1)
+    plan = whole_budget(50_000, None, 1e-5, 3.7306, "add_or_remove_one")
+    write_spent(tmp_path / EXPORTED, cell, 1e-5, Chosen({}), SimpleNamespace(plan=plan))
+    launch(tmp_path)
+    assert together(capsys) == (
+        2,
+        pytest.approx(epsilon(full_batch(3.7306, 2), 1e-5).epsilon, rel=1e-3),
+    )
 
 
 def test_what_cannot_be_added_up_is_named(folder, tmp_path_factory):
-    other = tmp_path_factory.mktemp("study")
-    study(other, "tuned,8.0,1e-05,0.9,0,0,8.0", methods={"tuned": {"method": "fine_tune"}})
-    with pytest.raises(ValueError, match="does not hold the updates of tuned"):
-        launch(folder, f"--workdir={other}")
     with pytest.raises(FileNotFoundError, match="no ledger.jsonl .* and no results.csv"):
         launch(folder, f"--workdir={tmp_path_factory.mktemp('empty')}")
-    study(other, "newton,8.0,1e-05,0.9,0,0,8.0", num_examples=None)
+    other = tmp_path_factory.mktemp("study")
+    (other / "results.csv").write_text("method,epsilon,delta,seed\nnewton,8.0,1e-05,0\n")
     with pytest.raises(ValueError, match="does not say what newton has spent"):
+        launch(other)
+    study(other, ("newton", 8.0, 0, full_batch(0.9), []))
+    path = other / "results.csv"
+    path.write_text(path.read_text().replace("full_batch", "by_hand"))
+    with pytest.raises(ValueError, match="does not say what newton has spent .*by_hand"):
         launch(other)

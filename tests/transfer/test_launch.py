@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 
 from launch._last_layer_export import export_cell
+from launch._last_layer_results import ResultsFile
 from launch._last_layer_study import study_cells
+from launch._spent import Runs
 from tfdp.export import read_report
+from tfdp.privacy import epsilon
 
 CONFIG = """
 import ml_collections
@@ -111,6 +114,14 @@ def test_from_pictures_to_a_table(toys, run_in_subprocess):
     assert len(again.splitlines()) == len(text.splitlines())
     assert (toys / "run" / "saved_model" / "saved_model.pb").stat().st_mtime_ns == exported
 
+    # All of it can be added up: nine fits but for the one without noise, their tuning, the export.
+    runs = Runs()
+    runs.add(toys / "run")
+    assert len(runs.parts) == 8 + 1 + 1 and len(runs.notes) == 1
+    biases = runs.parts[f"{toys / 'run'}: biases, epsilon 8.0, seed 0"]
+    assert [(part.settings.sampling, part.updates) for part in biases] == [("poisson", 9)]
+    assert 7.9 < epsilon(biases, 1e-4).epsilon <= 8.0
+
 
 def test_a_mistake_ends_in_one_line(toys, run_in_subprocess):
     code = """
@@ -156,3 +167,13 @@ def test_an_export_that_is_not_in_the_study_is_named():
     )
     with pytest.raises(ValueError, match="'auto' at epsilon 2, .* its methods are auto, newton"):
         export_cell(study_cells(config), config)
+
+
+def test_results_of_another_version_are_kept_and_named(tmp_path):
+    path = tmp_path / "results.csv"
+    path.write_text("method,accuracy\nauto,0.9\n")
+    with pytest.raises(ValueError, match="has the columns method, accuracy: another version"):
+        ResultsFile(path)
+    assert path.read_text() == "method,accuracy\nauto,0.9\n"
+    path.write_text("")
+    assert ResultsFile(path).results == []

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from tests.transfer.tables import clusters
+from tfdp.privacy import Segment, epsilon
 from tfdp.transfer import Steps, as_rows
 from tfdp.transfer.last_layer import whole_budget
+from tfdp.transfer.sampled import SampledHead
+from tfdp.transfer.sampled.fitting import plan_for
 from tfdp.transfer.settings import make_method, make_preparation
 from tfdp.transfer.study import Budget, Candidate, Chosen, fit, held_out_rows, split_rows, tune
 
@@ -83,15 +86,23 @@ def test_the_cost_of_tuning_is_stated():
 def test_charged_tuning_shares_the_budget_among_all_runs():
     candidate = Candidate("one_step", grid={"learning_rate": [0.1, 1.0]})
     chosen, rows, budget = tune(candidate, as_rows(X, Y, CLASSES), BUDGET, charge=True, seed=1)
-    assert chosen.charged and chosen.share_of_runs == 3
+    assert chosen.charged and chosen.share_of_runs == 3 and chosen.judging == BUDGET.whole()
     assert len(rows) < ROWS and budget.num_examples == len(rows)
     head, seconds = fit(candidate, chosen.settings, rows, budget, runs=3, seed=2)
     assert head.plan.noise_multiplier == pytest.approx(BUDGET.noise_multiplier() * math.sqrt(3))
     assert seconds > 0
     segments = head._spending.ledger.segments() * 3  # the two trial runs and the final one
-    from tfdp.privacy import epsilon
-
     assert epsilon(segments, 1e-5).epsilon == pytest.approx(2.0, rel=1e-3)
+
+
+def test_what_tuning_spent_can_be_added_to_other_runs():
+    sampled = plan_for(SampledHead(batch_size=60, epochs=2), ROWS, 2.0, 1e-5)
+    assert Chosen({}, (sampled,) * 3).spent == [Segment(sampled.settings, 3 * 20)]
+    # Charged, rows are judged under the budget too, at a cost that no sampled run is sure to hold.
+    judged = BUDGET.whole()
+    charged = Chosen({}, (sampled,) * 3, True, judged)
+    assert charged.spent == [Segment(sampled.settings, 60), Segment(judged.settings, 1)]
+    assert Chosen({}, (judged,) * 3, True, judged).spent == [Segment(judged.settings, 3)]
 
 
 def test_without_a_grid_nothing_is_tuned():

@@ -6,13 +6,14 @@ import dataclasses
 import itertools
 import math
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
-from tfdp.privacy import PrivacyPlan, PrivacyReport, Segment, epsilon
+from tfdp.privacy import PrivacyPlan, PrivacyReport, Segment, UpdateSettings, epsilon
 from tfdp.privacy.noise import NoiseKey
 from tfdp.transfer.last_layer import LastLayer, whole_budget
 from tfdp.transfer.sampled import SampledHead, fit_sampled
@@ -92,10 +93,21 @@ class Budget:
     delta: float
     adjacency: str = "add_or_remove_one"
 
+    def whole(self) -> PrivacyPlan:
+        """All of it as one release that uses every row once."""
+        return whole_budget(self.num_examples, self.epsilon, self.delta, None, self.adjacency)
+
     def noise_multiplier(self, runs: int = 1) -> float:
         """The noise of each of `runs` runs on the same rows that together cost the budget."""
-        plan = whole_budget(self.num_examples, self.epsilon, self.delta, None, self.adjacency)
-        return plan.noise_multiplier * math.sqrt(runs)
+        return self.whole().noise_multiplier * math.sqrt(runs)
+
+
+def _segments(plans: Sequence[PrivacyPlan]) -> list[Segment]:
+    """All updates of the plans, those under the same settings together."""
+    updates: Counter[UpdateSettings] = Counter()
+    for plan in plans:
+        updates[plan.settings] += plan.steps
+    return [Segment(settings, count) for settings, count in updates.items()]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,11 +118,13 @@ class Chosen:
         settings: the best choice of the grid.
         plans: of the private runs that were made to find it.
         charged: whether the budget of a final run pays for them.
+        judging: where it does, what the held-out rows paid for judging all of them.
     """
 
     settings: dict[str, Any]
     plans: tuple[PrivacyPlan, ...] = ()
     charged: bool = False
+    judging: PrivacyPlan | None = None
 
     @property
     def runs(self) -> int:
@@ -126,9 +140,20 @@ class Chosen:
         """What the trial runs and the final run cost together, charged or not."""
         if not final.noise_multiplier:
             return math.inf
-        plans = (*self.plans, final)
-        spent = [Segment(plan.settings, plan.steps) for plan in plans]
-        return epsilon(spent, final.delta or 0.0).epsilon
+        return epsilon(_segments([*self.plans, final]), final.delta or 0.0).epsilon
+
+    @property
+    def spent(self) -> list[Segment]:
+        """All updates of the trial runs, for sums with those of other runs.
+
+        Under charged tuning a row was trained on or judged by, never both. Full-batch runs cost
+        the one no less than judging costs the other, which then needs no count of its own.
+        Sampled ones cost something else as soon as more is added, and both are counted.
+        """
+        plans = list(self.plans)
+        if self.judging is not None and plans[0].settings.sampling != "full_batch":
+            plans.append(self.judging)
+        return _segments(plans)
 
 
 def fit(
@@ -230,7 +255,8 @@ def tune(
         noise = tf.random.stateless_normal(right.shape, draw, dtype=tf.float64).numpy()
         # One row more or less changes each of these counts by at most 1.
         right += noise * budget.noise_multiplier(len(choices))
-    chosen = Chosen(choices[int(np.argmax(right))], tuple(plans), charge)
+    best = choices[int(np.argmax(right))]
+    chosen = Chosen(best, tuple(plans), charge, budget.whole() if charge else None)
     return (chosen, train, own) if charge else (chosen, rows, budget)
 
 
