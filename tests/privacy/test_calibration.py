@@ -1,5 +1,6 @@
 """Noise, updates and batches from a budget: never above it, and close below."""
 
+import math
 import subprocess
 import sys
 
@@ -176,9 +177,33 @@ def test_search_survives_jumps_zeros_and_infinities():
         meet_target(lambda x: 9.0, 1.0, 5.0, (0.1, 100), 1.0, 1e-4)
 
 
-def test_largest_integer_from_any_guess():
+@pytest.mark.parametrize(
+    "cost",
+    [lambda n: n, lambda n: n**0.1 * 42.5**0.9, lambda n: 0.0 if n < 43 else float("inf")],
+    ids=["straight", "flat", "a jump"],
+)
+def test_largest_integer_from_any_guess(cost):
     for guess in (1, 17, 42, 43, 1000):
-        assert largest_integer(lambda n: n, 42.5, guess, (1, 1000)) == 42
-    assert largest_integer(lambda n: n, 5000, 7, (1, 1000)) == 1000
-    with pytest.raises(UnreachableError):
-        largest_integer(lambda n: n, 0.5, 7, (1, 1000))
+        for slope in (0.1, 1.0, 10.0):
+            assert largest_integer(cost, 42.5, guess, (1, 1000), slope) == 42
+
+
+def test_largest_integer_may_be_the_last_of_the_range():
+    assert largest_integer(lambda n: n, 5000, 7, (1, 1000), 1.0) == 1000
+
+
+def test_largest_integer_of_millions_takes_few_steps():
+    asked = []
+
+    def cost(n):
+        asked.append(n)
+        return n**0.55
+
+    most = math.floor(7890123.5)
+    assert largest_integer(cost, 7890123.5**0.55, 7_500_000, (1, 10**12), 0.5) == most
+    assert len(asked) <= 5
+
+
+def test_largest_integer_refuses_what_is_out_of_reach():
+    with pytest.raises(UnreachableError, match="not even 1"):
+        largest_integer(lambda n: n, 0.5, 7, (1, 1000), 1.0)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 
 _MOST_STEPS = 80
+_STEEPEST = 5  # times the slope so far
+_PATIENCE = 20  # steps after which integers are searched by halves
 
 
 class UnreachableError(ValueError):
@@ -17,12 +20,14 @@ class _Bracket:
 
     def __init__(self, slope: float) -> None:
         self._slope = slope
+        self._newest: tuple[float, float] | None = None
         self.below: tuple[float, float] | None = None
         self.above: tuple[float, float] | None = None
         self._last = 0
 
     def add(self, z: float, gap: float, *, below: bool) -> None:
         """Takes a point in. An end that stays put twice loses half its gap (Illinois)."""
+        self._learn_slope(z, gap)
         side = -1 if below else 1
         repeated, self._last = side == self._last, side
         if below:
@@ -33,6 +38,14 @@ class _Bracket:
             self.above = (z, gap)
             if repeated and self.below:
                 self.below = (self.below[0], self.below[1] / 2)
+
+    def _learn_slope(self, z: float, gap: float) -> None:
+        """The slope between the two newest points, where it is believable."""
+        before, self._newest = self._newest, (z, gap)
+        if before and before[0] != z:
+            slope = (gap - before[1]) / (z - before[0])
+            if _STEEPEST > slope / self._slope > 1 / _STEEPEST:
+                self._slope = slope
 
     def closed(self) -> bool:
         """Whether the ends have met."""
@@ -101,40 +114,41 @@ def _log(value: float) -> float:
 
 
 def largest_integer(
-    cost: Callable[[int], float], target: float, guess: int, bounds: tuple[int, int]
+    cost: Callable[[int], float],
+    target: float,
+    guess: int,
+    bounds: tuple[int, int],
+    slope: float,
 ) -> int:
     """The largest integer of a range whose cost stays at or below the target.
 
-    Gallops away from the guess in doubling steps, then bisects.
+    The steps of `meet_target`, each to the integer below: a cost that is straight between
+    logarithms takes about four. A bracket that is slow to close is halved instead.
+
+    Args: as for `meet_target`; the cost rises.
 
     Raises:
         UnreachableError: the cost of the smallest one is already above the target.
     """
-    smallest, largest = bounds
-    here = min(max(guess, smallest), largest)
-    step = 1
-    if cost(here) <= target:
-        affordable = here
-        while affordable < largest:
-            probe = min(affordable + step, largest)
-            if cost(probe) > target:
-                return _bisect(cost, target, affordable, probe)
-            affordable, step = probe, step * 2
-        return largest
-    excessive = here
-    while excessive > smallest:
-        probe = max(excessive - step, smallest)
-        if cost(probe) <= target:
-            return _bisect(cost, target, probe, excessive)
-        excessive, step = probe, step * 2
-    raise UnreachableError(f"not even {smallest} is affordable")
-
-
-def _bisect(cost: Callable[[int], float], target: float, affordable: int, excessive: int) -> int:
-    while excessive - affordable > 1:
-        middle = (affordable + excessive) // 2
-        if cost(middle) <= target:
-            affordable = middle
+    affordable, excessive = bounds[0] - 1, bounds[1] + 1
+    bracket = _Bracket(slope)
+    aim = math.log(target)
+    here = min(max(guess, bounds[0]), bounds[1])
+    for step in itertools.count():
+        value = cost(here)
+        below = value <= target
+        bracket.add(math.log(here), _log(value) - aim, below=below)
+        if below:
+            affordable = here
         else:
-            excessive = middle
+            excessive = here
+        if excessive - affordable == 1:
+            break
+        enclosed = bracket.below and bracket.above
+        if enclosed and step >= _PATIENCE:
+            here = (affordable + excessive) // 2
+        else:
+            here = min(max(math.floor(math.exp(bracket.next())), affordable + 1), excessive - 1)
+    if affordable < bounds[0]:
+        raise UnreachableError(f"not even {bounds[0]} is affordable")
     return affordable

@@ -20,7 +20,6 @@ from tfdp.privacy.settings import Segment, UpdateSettings
 
 _NOISE_RANGE = (1e-3, 1e9)
 _MOST_UPDATES = 10**12
-_FEW = 20  # numbers that are as soon tried one by one
 #: Loose and ten times faster than the accounting proper: it finds the neighbourhood.
 _SKETCH = PldAccountant(most_points=4_000)
 
@@ -86,25 +85,21 @@ def updates_for_epsilon(
     """
     target, delta = _check(target, delta)
 
-    @functools.cache
-    def cost(updates: int) -> float:
-        return epsilon([*spent, Segment(settings, updates)], delta, accountant).epsilon
-
-    if cost(0) > target or settings.noise_multiplier == 0:
+    before = epsilon(spent, delta, accountant).epsilon
+    if before > target or settings.noise_multiplier == 0:
         return 0
-    if cost(at_most) <= target:
-        return at_most
-    if cost(1) > target:
+    try:
+        return _largest(
+            lambda updates: [*spent, Segment(settings, max(1, round(updates)))],
+            target,
+            delta,
+            accountant,
+            guess=min(1000, at_most),
+            bounds=(1, at_most),
+            slope=0.5,
+        )
+    except UnreachableError:
         return 0
-    return _largest(
-        lambda updates: [*spent, Segment(settings, max(1, round(updates)))],
-        target,
-        delta,
-        accountant,
-        guess=min(1000, at_most),
-        bounds=(1, at_most),
-        slope=0.5,
-    )
 
 
 def batch_size_for_epsilon(
@@ -140,15 +135,18 @@ def batch_size_for_epsilon(
 
     multiplier = max(settings.noise_multiplier / settings.sensitivity, LEAST_MULTIPLIER)
     guess = population * min(1.0, multiplier * target / (6 * updates**0.5))
-    return _largest(
-        segments,
-        target,
-        delta,
-        accountant,
-        guess=max(1.0, guess),
-        bounds=(1, population),
-        slope=1.0,
-    )
+    try:
+        return _largest(
+            segments,
+            target,
+            delta,
+            accountant,
+            guess=max(1.0, guess),
+            bounds=(1, population),
+            slope=1.0,
+        )
+    except UnreachableError as error:
+        raise _cannot_be_reached(target, delta, error) from None
 
 
 def _check(target: float, delta: float) -> tuple[float, float]:
@@ -208,9 +206,11 @@ def _meet(
     try:
         return meet(cost, guess, slope)
     except UnreachableError as error:
-        raise ValueError(
-            f"epsilon {target:g} at delta {delta:g} cannot be reached: {error}."
-        ) from None
+        raise _cannot_be_reached(target, delta, error) from None
+
+
+def _cannot_be_reached(target: float, delta: float, error: UnreachableError) -> ValueError:
+    return ValueError(f"epsilon {target:g} at delta {delta:g} cannot be reached: {error}.")
 
 
 def _largest(
@@ -223,32 +223,25 @@ def _largest(
     bounds: tuple[int, int],
     slope: float,
 ) -> int:
-    """The largest whole number at which the cost of `segments` keeps to the target, which rises.
+    """The largest whole number at which the cost of `segments`, which rises, keeps to the target.
 
-    In three stages again: on a sketch, on the accounting that counts, and number by number, which
-    takes a few steps if it starts near the end.
+    In two stages: on a sketch, and on the accounting that counts, from near the end.
+
+    Raises:
+        UnreachableError: not even the smallest one does.
     """
 
-    @functools.cache
     def cost(x: float) -> float:
         return epsilon(segments(x), delta, accountant).epsilon
 
     sketch = _sketch(segments, delta)
-
-    exact = _has_closed_form(segments(guess))
-    try:
-        if accountant in ("auto", "pld") and not exact:
+    if accountant in ("auto", "pld") and not _has_closed_form(segments(guess)):
+        try:
             guess = meet_target(sketch, target, guess, bounds, slope, 1e-3)
-        if guess > _FEW:  # the next number costs less than 1 / guess more
-            guess = meet_target(cost, target, guess, bounds, slope, max(1e-9, 2 / guess))
-    except (CannotAnswerError, UnreachableError):
-        pass
-    try:
-        return largest_integer(cost, target, max(1, math.floor(guess * (1 + 1e-12))), bounds)
-    except UnreachableError as error:
-        raise ValueError(
-            f"epsilon {target:g} at delta {delta:g} cannot be reached: {error}."
-        ) from None
+            slope = _local_slope(sketch, guess, slope)
+        except (CannotAnswerError, UnreachableError):
+            pass
+    return largest_integer(cost, target, math.floor(guess * (1 + 1e-12)), bounds, slope)
 
 
 def _has_closed_form(segments: list[Segment]) -> bool:

@@ -82,8 +82,16 @@ def _repeat(
     if count <= _MOST_IN_ONE_ROUND:
         return release.self_compose(count)
     rounds, rest = divmod(count, _MOST_IN_ONE_ROUND)
-    repeated = release.self_compose(_MOST_IN_ONE_ROUND).self_compose(rounds)
+    repeated = _full_round(release).self_compose(rounds)
     return repeated.compose(release.self_compose(rest)) if rest else repeated
+
+
+@functools.lru_cache(maxsize=1)
+def _full_round(
+    release: privacy_loss_distribution.PrivacyLossDistribution,
+) -> privacy_loss_distribution.PrivacyLossDistribution:
+    """Another number of the same release, as calibration asks for, finds its rounds here."""
+    return release.self_compose(_MOST_IN_ONE_ROUND)
 
 
 def _compose(
@@ -96,6 +104,14 @@ def _compose(
             mechanism, count = Mechanism("gaussian", mechanism.multiplier / math.sqrt(count)), 1
         total = total.compose(_repeat(_one_release(mechanism, interval), count))
     return total
+
+
+@functools.lru_cache(maxsize=64)
+def _epsilon(counts: tuple[tuple[Mechanism, int], ...], delta: float, most_points: int) -> float:
+    """Kept for a while: calibrations, reports and the wall all ask about the same releases."""
+    with np.errstate(all="ignore"):
+        total = _compose(dict(counts), _interval(dict(counts), most_points))
+        return total.get_epsilon_for_delta(delta)
 
 
 class PldAccountant:
@@ -120,9 +136,7 @@ class PldAccountant:
         if slack >= delta / 2:
             raise CannotAnswerError(f"delta {delta:g} is within the rounding of the transforms")
         try:
-            with np.errstate(all="ignore"):
-                total = _compose(counts, _interval(counts, self._most_points))
-                epsilon = total.get_epsilon_for_delta(delta - slack)
+            epsilon = _epsilon(tuple(counts.items()), delta - slack, self._most_points)
         except (ArithmeticError, ValueError, MemoryError) as error:
             raise CannotAnswerError(f"the loss distribution fails here ({error})") from error
         if not math.isfinite(epsilon):
