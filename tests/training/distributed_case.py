@@ -46,14 +46,17 @@ def half(strategy):
     return {"moved": np.concatenate([m.ravel() for m in moved]).tolist()}
 
 
-def noise(strategy):
-    plan = tfdp.PrivacyPlan(256, 64, 1, 2.0, noise_multiplier=1.5, delta=1e-5)
+def noise(strategy, secure=False):
+    """Weights after one update of pure noise; secure noise comes from entropy."""
+    plan = tfdp.PrivacyPlan(256, 64, 1, 2.0, noise_multiplier=1.5, delta=1e-5, secure=secure)
     with strategy.scope():
-        model = compiled(flat_model(1000, 1000), plan, loss=linear_sum)
+        seed = {"seed": None} if secure else {}
+        model = compiled(flat_model(1000, 1000), plan, loss=linear_sum, **seed)
     model.fit(np.zeros((256, 1000), "float32"), np.zeros(256, "float32"), verbose=0)
     copies = strategy.experimental_local_results(model.trainable_variables[0].value)
     copies = [copy.numpy() for copy in copies]
     return {
+        "sum": float(copies[0].sum(dtype="float64")),
         "deviation": float(copies[0].std()),
         "replica_spread": float(max(np.abs(copy - copies[0]).max() for copy in copies)),
     }

@@ -83,6 +83,9 @@ def test_workers_on_two_machines_agree_with_one_device(run_in_subprocess):
     assert first["weights"] == second["weights"]
     assert first["weights"] == pytest.approx(alone["weights"], abs=1e-6)
     assert first["noisy"] == second["noisy"]
+    # Secure noise is drawn on every worker from one key of the operating system's entropy.
+    assert first["secure"] == second["secure"] != alone["secure"]
+    assert first["secure"]["deviation"] == pytest.approx(0.046875, rel=0.01)
 
 
 def test_d8_a_missing_tpu_is_one_clear_message(run_in_subprocess):

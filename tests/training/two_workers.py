@@ -26,12 +26,13 @@ def start(config):
 
 def work():
     import tfdp
-    from tests.training.distributed_case import train
+    from tests.training.distributed_case import noise, train
 
     strategy = tfdp.choose_strategy("auto")
     quiet = train(strategy)
     noisy = train(strategy, noise=1.0)
-    print(json.dumps({"weights": quiet["weights"], "noisy": noisy["weights"]}))
+    secure = noise(strategy, secure=True)
+    print(json.dumps({"weights": quiet["weights"], "noisy": noisy["weights"], "secure": secure}))
 
 
 if __name__ == "__main__":
