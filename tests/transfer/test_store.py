@@ -137,6 +137,8 @@ def test_limit_and_float16(tmp_path):
         (lambda p: (p / "manifest.json").write_text("{"), "is damaged"),
         (lambda p: (p / "manifest.json").write_text("{}"), "not a manifest of format 1"),
         (lambda p: (p / "train/features-00002.npy").write_bytes(b"x"), "not a .npy file"),
+        (lambda p: (p / "train/features-00002.npy").write_bytes(b""), "not a .npy file"),
+        (lambda p: (p / "train/labels-00002.npy").write_bytes(b""), "not a .npy file"),
     ],
 )
 def test_broken_folders_are_named(tmp_path, break_it, message):
@@ -165,6 +167,16 @@ def test_shards_of_different_widths_are_named(tmp_path):
     np.save(tmp_path / "train" / "features-00001.npy", np.zeros((6, 4), np.float32))
     with pytest.raises(ValueError, match="part 0 has 5 columns, part 1 has 4"):
         FeatureFolder(tmp_path).rows("train")
+
+
+def test_shards_without_rows_are_passed_over(tmp_path):
+    writer = FeatureWriter(tmp_path, HEADER)
+    writer.begin("train", 3, 3)
+    for count in (0, 3, 0):
+        writer.append("train", EXPECTED[:count].astype(np.float32), LABELS[:count], 0)
+    features, rows = _all(tmp_path)
+    np.testing.assert_allclose(features, EXPECTED[:3], rtol=1e-6)
+    assert len(rows) == 3 and rows.bad_rows == 0
 
 
 def test_an_unknown_split_is_named(tmp_path):

@@ -17,7 +17,8 @@ from tfdp.transfer.rows import BLOCK, Rows
 #: Normalised features up to this many bytes stay in memory; more are read anew for each pass.
 RESIDENT_BYTES = 4 << 30
 
-_PIECES_A_CALL = 8
+#: Pieces that one call works through, and the most bytes of features that it may hold.
+_PIECES_A_CALL, _BYTES_A_CALL = 16, 1 << 29
 
 #: (totals so far, features [B, D], labels [B], row values [B, V], constants) -> totals
 Step = Callable[..., Any]
@@ -88,7 +89,8 @@ class Passes:
         zeros = tuple(tf.zeros(tuple(shape)) for shape in shapes)
         totals = self._values(lambda _: zeros)
         run = _over_pieces(step)
-        for shares in _shares(self.pieces(), self.strategy.num_replicas_in_sync):
+        replicas = self.strategy.num_replicas_in_sync
+        for shares in _shares(self.pieces(), replicas, _pieces_a_call(self.rows.dim)):
             inputs = self._values(functools.partial(_inputs, shares, row_values))
             totals = self.strategy.run(run, args=(totals, inputs, fixed))
         return [self.strategy.reduce("SUM", total, axis=None).numpy() for total in totals]
@@ -158,9 +160,14 @@ def _over_pieces(step: Step) -> Callable[..., Any]:
     return run
 
 
-def _shares(pieces: Iterator[Piece], replicas: int) -> Iterator[list[list[Piece]]]:
-    """Some pieces for each replica, equally many: the last ones may have no rows."""
-    while group := list(itertools.islice(pieces, replicas * _PIECES_A_CALL)):
+def _pieces_a_call(dim: int) -> int:
+    """As many as a call may hold of full pieces `[BLOCK, dim]`."""
+    return max(1, min(_PIECES_A_CALL, _BYTES_A_CALL // (4 * BLOCK * dim)))
+
+
+def _shares(pieces: Iterator[Piece], replicas: int, at_once: int) -> Iterator[list[list[Piece]]]:
+    """Up to `at_once` pieces for each replica, equally many: the last ones may have no rows."""
+    while group := list(itertools.islice(pieces, replicas * at_once)):
         first = group[0]
         empty = Piece(first.start, first.features[:0], first.labels[:0])
         group += [empty] * (-len(group) % replicas)

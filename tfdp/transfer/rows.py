@@ -10,7 +10,7 @@ import numpy as np
 
 _LOGGER = logging.getLogger(__name__)
 #: Rows handled at a time: small enough to stay in a processor's cache between two products.
-BLOCK = 2048
+BLOCK = 4096
 #: A row longer than this would overflow float32 when squared; it counts as not finite.
 _LONGEST = 1e18
 

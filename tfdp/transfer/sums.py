@@ -52,6 +52,12 @@ class RowSums:
             norms.append(tf.norm(seen if matrix is None else seen @ matrix, axis=1))
         return np.concatenate(norms)
 
+    @functools.cached_property
+    def _factors_and_norms(self) -> np.ndarray:
+        """What a gradient needs to know of every row: its factor, and its norm with the bias."""
+        norms = np.sqrt(np.square(self.norms) + self.view.bias**2)
+        return np.stack([self._factors, norms.astype(np.float32)], axis=1)
+
     def gradient(
         self,
         kernel: np.ndarray,
@@ -76,11 +82,10 @@ class RowSums:
             Sums by kernel `[P, K]` and by bias `[K]`.
         """
         plain, offset = self.view.folded(kernel, bias)
-        norms = np.sqrt(np.square(self.norms) + self.view.bias**2)
         by_plain, by_offset = self._passes.sum(
             _gradient_step(loss),
             [(self._dim, self.num_classes), (self.num_classes,)],
-            np.stack([self._factors, norms.astype(np.float32)], axis=1),
+            self._factors_and_norms,
             plain,
             offset + constant,
             np.asarray(clip_norm),

@@ -72,7 +72,7 @@ class FeatureFolder:
             return np.load(file, allow_pickle=False)
         except FileNotFoundError:
             raise FeatureFileError(f"{file}: these labels are missing.") from None
-        except ValueError as error:
+        except (ValueError, EOFError) as error:
             raise FeatureFileError(f"{file}: not a .npy file ({error}).") from error
 
     def _shards(self) -> Iterable[Mapping[str, Any]]:
