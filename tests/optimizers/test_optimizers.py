@@ -83,6 +83,19 @@ def test_c21_exclusions_are_effective_and_round_trip():
         np.testing.assert_allclose(bias.numpy(), [2.9, 3.9], atol=1e-6)  # ratio 1, no decay
 
 
+@pytest.mark.parametrize("private", [DPSGD, DPAdam, DPAdamW, DPLAMB])
+def test_rate_factors_are_effective_and_round_trip(private):
+    settings = {**PRIVATE, "weight_decay": 0.0}
+    optimizer = private(0.1, rate_factors={"logits": 0.5}, **settings)
+    alone = [steps(private(rate, **settings), [[1.0, -2.0]]) for rate in (0.1, 0.05)]
+    for each in (optimizer, private.from_config(optimizer.get_config())):
+        first = keras.Variable(np.array([3.0, 4.0], "float32"), name="stem")
+        last = keras.Variable(np.array([3.0, 4.0], "float32"), name="logits")
+        gradient = tf.constant([1.0, -2.0])
+        each.apply(NoisyGradients([gradient, gradient]), [first, last])
+        np.testing.assert_allclose([first.numpy(), last.numpy()], alone, rtol=1e-6)
+
+
 @pytest.mark.parametrize("call", ["apply", "apply_gradients"])
 def test_a1_raw_gradients_are_refused(call):
     optimizer = DPSGD(0.1, **PRIVATE)

@@ -11,7 +11,14 @@ from tests.transfer.tables import clusters
 from tfdp.transfer import as_rows
 from tfdp.transfer.backbones import Backbone, BackboneError
 from tfdp.transfer.datasets import ArrayPictures
-from tfdp.transfer.sampled import FineTune, Pictures, SampledHead, fit_sampled, train_only
+from tfdp.transfer.sampled import (
+    FineTune,
+    Pictures,
+    SampledHead,
+    classifier,
+    fit_sampled,
+    train_only,
+)
 from tfdp.transfer.sampled.fitting import plan_for
 from tfdp.transfer.settings import make_method, make_preparation
 from tfdp.transfer.study import Budget, Candidate, tune
@@ -103,7 +110,7 @@ def test_biases_learn_with_lamb_and_kernels_stay():
         made.append(_backbone())
         return made[-1]
 
-    settings = FineTune(part="bias", backbone=backbone, batch_size=60, epochs=8, learning_rate=0.05)
+    settings = FineTune(part="bias", backbone=backbone, batch_size=60, epochs=8, learning_rate=0.5)
     pictures = _pictures()
     trained, _ = fit_sampled(settings, pictures, **BUDGET, seed=1)
     assert trained.evaluate(_pictures(1))["accuracy"] > 0.6
@@ -124,6 +131,20 @@ def test_a_sampled_head_learns_and_leaves_out_rows_that_are_not_finite():
     trained, _ = fit_sampled(settings, rows, **budget, seed=1)
     assert trained.evaluate(as_rows(*clusters(400, 8, CLASSES, seed=2), CLASSES))["accuracy"] > 0.9
     assert all(np.isfinite(weights).all() for weights in trained.model.get_weights())
+
+
+def test_the_backbone_learns_at_a_part_of_the_head_s_rate_and_both_come_to_rest():
+    settings = FineTune(learning_rate=0.2, backbone_rate=0.1, batch_size=40, epochs=2)
+    optimizer = settings.make_optimizer(plan_for(settings, COUNT, 8.0, 1e-5))
+    assert optimizer.rate_factors == {"logits/": pytest.approx(10.0)}
+    rates = [float(optimizer._learning_rate(step)) for step in (0, 3, 6)]
+    assert rates == pytest.approx([0.02, 0.01, 0.0], abs=1e-7)
+    model = classifier(_backbone(), CLASSES, settings, seed=1)
+    assert [v.path for v in model.trainable_variables if "logits/" in v.path] == [
+        "logits/kernel", "logits/bias",
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="backbone_rate must be above 0"):
+        FineTune(backbone_rate=0.0)
 
 
 def test_runs_that_share_a_budget_cost_it_together():
@@ -165,6 +186,7 @@ def test_what_does_not_fit_together_is_named():
         ({"optimizer": "rmsprop"}, "optimizer must be one of sgd"),
         ({"batch_size": 0}, "batch_size, epochs, clip_norm"),
         ({"init": -1.0}, "init at least 0"),
+        ({"rate_schedule": "step"}, "rate_schedule must be constant or cosine"),
         ({"normalise": "cube"}, "normalise must be"),
     ],
 )

@@ -63,7 +63,8 @@ class DPLAMB(PrivateOptimizer, keras.optimizers.Lamb):
         if self.decay_in_ratio and self.weight_decay and self._use_weight_decay(variable):
             direction = direction + self.weight_decay * variable
         ratio = self._trust_ratio(reference, variable, direction)
-        self.assign_sub(variable, ratio * ops.cast(learning_rate, dtype) * direction)
+        rate = ops.cast(self._own_rate(variable, learning_rate), dtype)
+        self.assign_sub(variable, ratio * rate * direction)
 
     def _use_weight_decay(self, variable: Any) -> bool:
         reference = self._trainable_variables[self._get_variable_index(variable)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -32,6 +34,9 @@ class PrivateOptimizer(_MIXIN):
       noise_multiplier: Standard deviation of the noise on the clipped sum, in units of C.
       privacy: A ``PrivacyPlan`` that fixes both, and the sampling; give it or the two numbers.
       ledger: What the weights have cost so far; ``compile`` sets it, and saving carries it.
+      rate_factors: By parts of variable paths, what the learning rate of those variables is
+        multiplied with: a new head learns faster than the pretrained network under it. Weight
+        decay outside of an optimizer's steps keeps to the rate itself.
       **kwargs: Every argument of the Keras optimizer.
 
     Attributes:
@@ -49,6 +54,7 @@ class PrivateOptimizer(_MIXIN):
         noise_multiplier: float | None = None,
         privacy: PrivacyPlan | dict | None = None,
         ledger: Ledger | dict | None = None,
+        rate_factors: Mapping[str, float] | None = None,
         **kwargs: Any,
     ):
         for name in ("gradient_accumulation_steps", "loss_scale_factor"):
@@ -65,6 +71,7 @@ class PrivateOptimizer(_MIXIN):
             privacy = PrivacyPlan.from_dict(privacy)
         self.privacy = privacy
         self.ledger = Ledger.from_dict(ledger) if isinstance(ledger, dict) else ledger
+        self.rate_factors = dict(rate_factors or {})
         clip, noise = _checked(type(self).__name__, l2_norm_clip, noise_multiplier, privacy)
         self._l2_norm_clip, self._noise_multiplier = clip, noise
         self.clip_norm: keras.Variable | None = None
@@ -93,6 +100,15 @@ class PrivateOptimizer(_MIXIN):
             )
         super().apply(grads.gradients, trainable_variables)
 
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        """As in Keras, at the variable's own learning rate."""
+        super().update_step(gradient, variable, self._own_rate(variable, learning_rate))
+
+    def _own_rate(self, variable: Any, learning_rate: Any) -> Any:
+        path = self._trainable_variables[self._get_variable_index(variable)].path
+        factors = [factor for part, factor in self.rate_factors.items() if part in path]
+        return learning_rate * math.prod(factors) if factors else learning_rate
+
     def _add_clip_norm(self, start: float) -> keras.Variable:
         with keras.src.backend.name_scope(self.name, caller=self):
             variable = keras.Variable(
@@ -111,6 +127,8 @@ class PrivateOptimizer(_MIXIN):
             config.pop(absent, None)
         if self.ledger is not None:
             config["ledger"] = self.ledger.to_dict()
+        if self.rate_factors:
+            config["rate_factors"] = self.rate_factors
         if self.privacy:
             return {**config, "privacy": self.privacy.to_dict()}
         numbers = {"l2_norm_clip": self.l2_norm_clip, "noise_multiplier": self.noise_multiplier}

@@ -12,7 +12,7 @@ from tfdp.data import RecordSource
 from tfdp.transfer.backbones import Backbone, BackboneError
 from tfdp.transfer.backbones.base import pooled
 from tfdp.transfer.normalise import FeatureNormalisation
-from tfdp.transfer.sampled.head import SampledHead
+from tfdp.transfer.sampled.head import HEAD, SampledHead
 from tfdp.transfer.sampled.parts import train_only
 from tfdp.transfer.sampled.pictures import Pictures
 
@@ -21,7 +21,12 @@ from tfdp.transfer.sampled.pictures import Pictures
 class FineTune(SampledHead):
     """Settings of private training from pictures.
 
+    The head begins with small random weights and not with zeros, which LAMB could leave only at
+    the pace of its first step. It learns at `learning_rate`; what is trained in the backbone, which
+    is good as it is, at a part of that.
+
     Attributes:
+        backbone_rate: learning rate of the backbone, in units of the head's.
         part: what is trained besides the head; see `train_only`.
         rank: of "lora".
         layers: of "last_block".
@@ -30,8 +35,11 @@ class FineTune(SampledHead):
 
     batch_size: int = 1024
     epochs: float = 3.0
-    learning_rate: float = 1e-3
+    learning_rate: float = 0.1
+    rate_schedule: str = "cosine"
+    init: float = 0.03
     microbatch_size: int | None = 64
+    backbone_rate: float = 0.1
     part: str = "bias"
     rank: int = 4
     layers: int = 4
@@ -42,6 +50,15 @@ class FineTune(SampledHead):
         if self.backbone is None:
             raise ValueError("fine_tune needs a backbone: the config names it in its `backbone`.")
         return classifier(self.backbone(), num_classes, self, seed)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.backbone_rate <= 0:
+            raise ValueError(f"backbone_rate must be above 0, got {self.backbone_rate}.")
+
+    def _rates(self) -> tuple[float, dict[str, float]]:
+        """The backbone's learning rate, of which the head has a multiple."""
+        return self.learning_rate * self.backbone_rate, {f"{HEAD}/": 1 / self.backbone_rate}
 
     def source(self, rows: Any) -> RecordSource:
         """The pictures as records to sample from."""

@@ -22,6 +22,8 @@ _OPTIMIZERS: dict[str, type[PrivateOptimizer]] = {
     "adam": optimizers.DPAdam,
     "lamb": optimizers.DPLAMB,
 }
+#: Name of the head's layer.
+HEAD = "logits"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +37,9 @@ class SampledHead:
         epochs: expected uses of a row; there are max(1, round(epochs * N / B)) updates.
         clip_norm: C, bound on one example's gradient over all trained weights jointly.
         optimizer: "sgd", "momentum", "adam" or "lamb".
-        learning_rate: of the optimizer.
+        learning_rate: of the optimizer, at the start.
+        rate_schedule: "constant", or "cosine" down to zero over the updates. LAMB needs the
+            latter: it moves every weight by a part of its own length to the last, noise or not.
         momentum: for "momentum".
         init: standard deviation of the head's random first weights; 0 starts from exact zeros.
         normalise: what is done to feature rows; see `normalised`.
@@ -47,6 +51,7 @@ class SampledHead:
     clip_norm: float = 1.0
     optimizer: str = "lamb"
     learning_rate: float = 0.1
+    rate_schedule: str = "constant"
     momentum: float = 0.9
     init: float = 0.0
     normalise: str = "unit"
@@ -57,6 +62,10 @@ class SampledHead:
         if self.optimizer not in _OPTIMIZERS:
             raise ValueError(
                 f"optimizer must be one of {', '.join(_OPTIMIZERS)}, got {self.optimizer!r}."
+            )
+        if self.rate_schedule not in ("constant", "cosine"):
+            raise ValueError(
+                f"rate_schedule must be constant or cosine, got {self.rate_schedule!r}."
             )
         numbers = self.batch_size, self.epochs, self.clip_norm, self.learning_rate
         if min(numbers) <= 0 or self.init < 0:
@@ -78,13 +87,21 @@ class SampledHead:
     def make_optimizer(self, plan: PrivacyPlan) -> PrivateOptimizer:
         """The optimizer, for this plan."""
         more: dict[str, Any] = {"momentum": self.momentum} if self.optimizer == "momentum" else {}
-        return _OPTIMIZERS[self.optimizer](self.learning_rate, privacy=plan, **more)
+        first, factors = self._rates()
+        rate: Any = first
+        if self.rate_schedule == "cosine":
+            rate = keras.optimizers.schedules.CosineDecay(first, plan.steps)
+        return _OPTIMIZERS[self.optimizer](rate, privacy=plan, rate_factors=factors, **more)
+
+    def _rates(self) -> tuple[float, dict[str, float]]:
+        """The optimizer's learning rate, and its factors by parts of variable paths."""
+        return self.learning_rate, {}
 
     def output_layer(self, num_classes: int, seed: int | None) -> keras.layers.Dense:
         """The head itself; its bias starts at zero."""
         first = keras.initializers.RandomNormal(stddev=self.init, seed=seed)
         kernel = first if self.init else "zeros"
-        return keras.layers.Dense(num_classes, kernel_initializer=kernel, name="logits")
+        return keras.layers.Dense(num_classes, kernel_initializer=kernel, name=HEAD)
 
     def model(self, rows: Any, num_classes: int, seed: int | None) -> keras.Model:
         """A model of normalised rows `[B, D]` that gives logits `[B, K]`."""
