@@ -15,6 +15,7 @@ disk, says the peak memory of the process, and deletes them.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import resource
@@ -37,7 +38,7 @@ _CLASSES = flags.DEFINE_list("classes", ["10", "100", "1000"], "Classes.")
 _ROUNDS = flags.DEFINE_integer("rounds", 7, "Timed turns of every variant.")
 _PEERS = flags.DEFINE_list("peers", ["opacus", "jax_privacy"], "Peers to time; empty for none.")
 _FOLDER = flags.DEFINE_string("folder", FOLDER, "Where the peers' environments are, or go.")
-_OUTPUT = flags.DEFINE_string("output", "", "Where to write the results as JSON.")
+_OUTPUT = flags.DEFINE_string("output", "", "Where to write the results: JSON, and a table (.md).")
 _STREAM = flags.DEFINE_string("stream", "", "Folder to stream a large table from, instead.")
 
 _CLIP = 0.15
@@ -56,7 +57,9 @@ def main(_: list[str]) -> None:
             results.append(measure(width, classes))
             print(line(results[-1]), flush=True)
             if _OUTPUT.value:
-                Path(_OUTPUT.value).write_text(json.dumps(results, indent=1) + "\n")
+                output = Path(_OUTPUT.value)
+                output.write_text(json.dumps(results, indent=1) + "\n")
+                output.with_suffix(".md").write_text(as_table(results) + "\n")
 
 
 def measure(width: int, classes: int) -> dict[str, Any]:
@@ -84,10 +87,14 @@ def measure(width: int, classes: int) -> dict[str, Any]:
     ratios = {
         "to_bare": ratio(lambda t: t["private"] / min(t[name] for name in _BARE)),
         "to_ordinary": ratio(lambda t: t["private"] / min(t[name] for name in _ORDINARY)),
-        **{name: ratio(lambda t, name=name: t[name] / t["private"]) for name in _PEERS.value},
+        **{name: ratio(functools.partial(_times_ours, name)) for name in _PEERS.value},
     }
     medians = {name: statistics.median(values) for name, values in seconds.items()}
     return {"width": width, "classes": classes, "seconds": medians, "ratios": ratios}
+
+
+def _times_ours(name: str, turn: dict[str, float]) -> float:
+    return turn[name] / turn["private"]
 
 
 def table(rows: int, width: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -196,6 +203,26 @@ def line(result: dict[str, Any]) -> str:
         f"{ratios['to_bare']:.2f} of two bare products, "
         f"{ratios['to_ordinary']:.2f} of an ordinary gradient{peers}"
     )
+
+
+def as_table(results: list[dict[str, Any]]) -> str:
+    """All results as a table in Markdown; peers in units of our step."""
+    peers = list(_PEERS.value)
+    head = ["features", "classes", "private step, s", "of two bare products"]
+    lines = [[*head, "of an ordinary gradient", *peers], ["---"] * (5 + len(peers))]
+    for result in results:
+        ratios = result["ratios"]
+        lines.append(
+            [
+                f"{_ROWS.value:,} x {result['width']}",
+                str(result["classes"]),
+                f"{result['seconds']['private']:.3f}",
+                f"{ratios['to_bare']:.2f}",
+                f"{ratios['to_ordinary']:.2f}",
+                *(f"{ratios[name]:.1f}" for name in peers),
+            ]
+        )
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def stream(path: Path, rows: int = 1_280_000, width: int = 1280, shard: int = 40_000) -> None:

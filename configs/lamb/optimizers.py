@@ -1,9 +1,10 @@
 """SGD, momentum, Adam and LAMB on a private head, over batch sizes and epsilons.
 
 The study of Mehta et al. 2022: every run makes the same expected number of passes, so a larger
-batch means fewer updates, each with less noise for its size. The learning rate is chosen on a
-held-out tenth of the training rows, for each optimizer, batch size and epsilon; the results say
-what that cost, and `--config.tuning.charge=True` pays for it out of the budget.
+batch means fewer updates, each with less noise for its size. All begin with the same small random
+weights and come to rest by a cosine. The learning rate is chosen on a held-out tenth of the
+training rows, for each optimizer, batch size and epsilon; the results say what that cost, and
+`--config.tuning.charge=True` pays for it out of the budget.
 
     python -m launch.finetune_last_layer --config=configs/lamb/optimizers.py \\
         --config.features=features/cifar10 --workdir=runs/lamb
@@ -13,14 +14,16 @@ import ml_collections
 
 from configs.last_layer import common
 
-#: By optimizer, on rows of unit norm from zero weights; each spans three orders of magnitude.
+#: By optimizer, on rows of unit norm: four each. A step of LAMB is a part of the weights' length,
+#: so that the range that can be of use is known beforehand, and narrower.
 _RATES = {
     "sgd": (1.0, 10.0, 100.0, 1000.0),
     "momentum": (0.1, 1.0, 10.0, 100.0),
     "adam": (0.01, 0.1, 1.0, 10.0),
-    "lamb": (0.01, 0.1, 1.0, 10.0),
+    "lamb": (0.03, 0.1, 0.3, 1.0),
 }
 _BATCHES = (1_000, 10_000, 50_000)
+_ALIKE = {"epochs": 10.0, "init": 0.03, "rate_schedule": "cosine"}
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
@@ -36,7 +39,7 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
     config.methods = {
         f"{optimizer}_{batch}": {
             "method": "sampled_head",
-            "settings": {"optimizer": optimizer, "batch_size": batch, "epochs": 10.0},
+            "settings": {"optimizer": optimizer, "batch_size": batch, **_ALIKE},
             "grid": {"learning_rate": rates},
         }
         for optimizer, rates in _RATES.items()

@@ -12,7 +12,10 @@ from configs.last_layer import common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
-    """Returns the study; `:quick` has three methods, `:fine_tune` trains the backbone too."""
+    """Returns the study; `:quick` has three methods, `:fine_tune` trains the backbone too.
+
+    `:fine_tune_bias` and the like train one of its parts; see `common.study`.
+    """
     config = common.study(arg)
     config.title = "CIFAR-10, EfficientNet-Lite0 features"
     config.features = "features/cifar10"

@@ -19,7 +19,8 @@ def study(arg: str) -> ml_collections.ConfigDict:
 
     Args:
         arg: "" for all methods on features; "quick" for three of them; "fine_tune" for private
-            training of the backbone or parts of it, from the pictures themselves.
+            training of the backbone, part by part, from the pictures themselves, and
+            "fine_tune_bias" or another of `tfdp.transfer.sampled.PARTS` for one of the parts.
     """
     config = ml_collections.ConfigDict()
     config.train_split = "train"
@@ -32,11 +33,14 @@ def study(arg: str) -> ml_collections.ConfigDict:
     if arg == "quick":
         config.seeds = 2
         config.methods = {name: _methods()[name] for name in ("auto", "one_step", "logistic")}
-    elif arg == "fine_tune":
+    elif arg.startswith("fine_tune"):
+        one = arg.removeprefix("fine_tune").removeprefix("_")
         config.seeds, config.epsilons = 1, (8.0,)
-        config.methods = {f"fine_tune_{part}": _fine_tuning(part) for part in _PARTS}
+        config.methods = {f"fine_tune_{p}": _fine_tuning(p) for p in ((one,) if one else _PARTS)}
     elif arg:
-        raise ValueError(f"the config takes no argument, 'quick' or 'fine_tune', got {arg!r}.")
+        raise ValueError(
+            f"the config takes no argument, 'quick', 'fine_tune' or 'fine_tune_PART', got {arg!r}."
+        )
     config.tuning = {"held_out": 0.1, "charge": False, "seed": 1000}
     # Where fine-tuning and export find the backbone; "" and 0 mean its own.
     config.backbone = {"name": "efficientnet_lite0", "weights": "", "image_size": 0}
@@ -65,5 +69,5 @@ def _methods() -> dict[str, Any]:
 
 
 def _fine_tuning(part: str) -> dict[str, Any]:
-    settings = {"part": part, "optimizer": "lamb", "batch_size": 1024, "epochs": 3.0}
+    settings = {"part": part, "batch_size": 1024, "epochs": 3.0}
     return {"method": "fine_tune", "settings": settings}

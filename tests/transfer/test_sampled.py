@@ -145,6 +145,8 @@ def test_the_backbone_learns_at_a_part_of_the_head_s_rate_and_both_come_to_rest(
     ]  # fmt: skip
     with pytest.raises(ValueError, match="backbone_rate must be above 0"):
         FineTune(backbone_rate=0.0)
+    with pytest.raises(ValueError, match="part must be one of none, bias"):
+        FineTune(part="head")
 
 
 def test_runs_that_share_a_budget_cost_it_together():

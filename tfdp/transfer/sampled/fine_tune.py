@@ -13,7 +13,7 @@ from tfdp.transfer.backbones import Backbone, BackboneError
 from tfdp.transfer.backbones.base import pooled
 from tfdp.transfer.normalise import FeatureNormalisation
 from tfdp.transfer.sampled.head import HEAD, SampledHead
-from tfdp.transfer.sampled.parts import train_only
+from tfdp.transfer.sampled.parts import PARTS, train_only
 from tfdp.transfer.sampled.pictures import Pictures
 
 
@@ -53,6 +53,8 @@ class FineTune(SampledHead):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.part not in PARTS:
+            raise ValueError(f"part must be one of {', '.join(PARTS)}, got {self.part!r}.")
         if self.backbone_rate <= 0:
             raise ValueError(f"backbone_rate must be above 0, got {self.backbone_rate}.")
 
