@@ -44,20 +44,35 @@ class Window:
         spatial = inputs.shape[1:-1]
         steps = list(zip(positions, self.strides, self.dilation, strict=True))
         margins = [self._margins(*axis) for axis in zip(spatial, self.size, steps, strict=True)]
-        padded = tf.pad(inputs, [(0, 0), *margins, (0, 0)])
+        phases = _phases(tf.pad(inputs, [(0, 0), *margins, (0, 0)]), self.strides)
         for place in itertools.product(*map(range, self.size)):
-            slices = [
-                slice(i * dilation, i * dilation + (n - 1) * stride + 1, stride)
-                for i, (n, stride, dilation) in zip(place, steps, strict=True)
-            ]
-            view = padded[(slice(None), *slices, slice(None))]
+            offsets = [i * dilation for i, dilation in zip(place, self.dilation, strict=True)]
+            phase, starts = zip(
+                *(divmod(o, s)[::-1] for o, s in zip(offsets, self.strides, strict=True)),
+                strict=True,
+            )
+            slices = [slice(start, start + n) for start, n in zip(starts, positions, strict=True)]
+            view = phases[(*phase, slice(None), *slices, slice(None))]
             yield tf.reshape(view, [-1, math.prod(positions), inputs.shape[-1]])
 
     def _margins(self, length: int, k: int, steps: tuple[int, int, int]) -> tuple[int, int]:
         n, stride, dilation = steps
         reach = (n - 1) * stride + (k - 1) * dilation + 1
         before = max(reach - length, 0) // 2 if self.padding == "same" else 0
-        return before, max(reach - length - before, 0)
+        after = max(reach - length - before, 0)
+        return before, after + -(before + length + after) % stride
+
+
+def _phases(values: tf.Tensor, strides: tuple[int, ...]) -> tf.Tensor:
+    """Lays ``[B, *spatial, C]`` out as ``[*strides, B, *(spatial / strides), C]``.
+
+    Steps of a stride become steps of one: TensorFlow slices with strides number by number.
+    """
+    spatial, rank = values.shape[1:-1], len(strides)
+    split = [n for length, s in zip(spatial, strides, strict=True) for n in (length // s, s)]
+    steps = [2 + 2 * axis for axis in range(rank)]
+    order = [*steps, 0, *(step - 1 for step in steps), 1 + 2 * rank]
+    return tf.transpose(tf.reshape(values, [-1, *split, values.shape[-1]]), order)
 
 
 @dataclasses.dataclass(frozen=True)
