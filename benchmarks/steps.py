@@ -56,7 +56,7 @@ def _ordinary(forward: Forward, compiled: bool) -> Any:
             with keras.StatelessScope(forward.mapping(weights, state, batch.seed)):
                 losses, _ = forward.losses(batch.x, batch.y, None)
             mean = tf.reduce_mean(losses)
-        return [tf.convert_to_tensor(g) for g in tape.gradient(mean, weights)]
+        return [mean, *(tf.convert_to_tensor(g) for g in tape.gradient(mean, weights))]
 
     return gradient
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import keras
 import tensorflow as tf
 
 from tfdp.clipping.forward import Batch, Forward
@@ -64,7 +65,13 @@ def single_pass(
         recorder = Recorder(forward, plan, batch, tape.watch, mapped)
         scope = RecordingScope(recorder, forward.mapping(weights, state, batch.seed))
         with scope, recorder.recording():
-            losses, outputs = forward.losses(batch.x, batch.y, batch.sample_weight)
+            outputs = forward.outputs(batch.x)
+            predictions = outputs
+            if compiled:
+                predictions = keras.tree.map_structure(
+                    lambda leaf: _gradient_formed_once(leaf, batch.mask), outputs
+                )
+            losses = forward.loss(batch.y, predictions, batch.sample_weight)
         losses = tf.where(batch.mask, losses, 0)
     # Examples do not mix, so the gradient of the sum holds each example's own, row by row.
     tapped = [tensor for tap in recorder.taps for tensor in tap.tensors]
@@ -92,3 +99,20 @@ def single_pass(
                 found[id(variable)].append(term)
     merged = [merge(found[id(v)]) if found[id(v)] else None for v in forward.trainable]
     return PerExample(merged, losses, outputs, again if second_pass else None)
+
+
+def _gradient_formed_once(outputs: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    """Returns the same outputs, with a gradient that XLA keeps in memory.
+
+    Else it would form the gradient of, say, logits over a whole vocabulary anew for every product
+    with it. Divisions are what XLA does not repeat.
+    """
+    if not outputs.dtype.is_floating or outputs.shape.rank < 3:
+        return outputs
+    one = tf.maximum(tf.reduce_max(tf.cast(mask, outputs.dtype)), 1)  # which XLA cannot tell
+
+    @tf.custom_gradient
+    def formed_once(tensor):
+        return tf.identity(tensor), lambda gradient: gradient / one
+
+    return formed_once(outputs)
