@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tests.transfer.tables import clusters
+from tfdp.transfer import passes
 from tfdp.transfer.normalise import normalised
 from tfdp.transfer.passes import Passes
 from tfdp.transfer.rows import as_rows
@@ -171,3 +172,10 @@ print("equal")
 def test_two_devices_give_the_sum_of_one(run_in_subprocess):
     """Three blocks on two replicas: the last group is filled up with no rows."""
     assert "equal" in run_in_subprocess(_DISTRIBUTED, devices=2)
+
+
+def test_b3_sums_are_of_float32_products_on_every_device(monkeypatch):
+    asked = []
+    monkeypatch.setattr(passes, "require_float32_products", lambda: asked.append(True))
+    Passes(as_rows(np.eye(CLASSES, dtype="float32"), np.arange(CLASSES), CLASSES))
+    assert asked == [True]

@@ -15,6 +15,7 @@ from tfdp.clipping.errors import UnsupportedLayerError
 from tfdp.clipping.forward import Batch, Forward, without_padding
 from tfdp.clipping.plan import Plan
 from tfdp.clipping.probe import refuse_mixing, refuse_wrong_rules
+from tfdp.clipping.products import require_float32_products
 from tfdp.clipping.refusals import refuse_mixing_layers
 from tfdp.clipping.single_pass import PerExample, single_pass
 from tfdp.clipping.survey import survey
@@ -84,6 +85,7 @@ class ClippedGradient:
     ):
         if engine not in ENGINES:
             raise ValueError(f"engine={engine!r}: expected one of {', '.join(ENGINES)}.")
+        require_float32_products()
         self.clipping = as_clipping(clip_norm)
         refuse_mixing_layers(model)
         self.forward = Forward(model, loss)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from tfdp.clipping.products import require_float32_products
 from tfdp.transfer.normalise import check_normalisation, normalised
 from tfdp.transfer.rows import BLOCK, Rows
 
@@ -59,6 +60,7 @@ class Passes:
         strategy: tf.distribute.Strategy | None = None,
         resident_bytes: int = RESIDENT_BYTES,
     ) -> None:
+        require_float32_products()
         self.rows = rows
         self.normalise = check_normalisation(normalise)
         self.strategy = strategy or tf.distribute.get_strategy()
