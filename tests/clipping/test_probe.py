@@ -189,6 +189,15 @@ def test_added_losses_are_refused_by_every_engine(engine):
         clipped(model, squared_error, X, Y, engine=engine)
 
 
+@pytest.mark.parametrize("engine", ["auto", "vectorized"])
+def test_weights_that_are_rewritten_as_the_model_runs_are_refused_by_name(engine):
+    model = keras.Sequential(
+        [layers.Input((3,)), layers.SpectralNormalization(layers.Dense(2, name="held"))]
+    )
+    with pytest.raises(UnsupportedLayerError, match="rewrites .*held/kernel.*kernel_constraint"):
+        clipped(model, squared_error, X, Y, engine=engine)
+
+
 def test_updates_of_running_moments_are_dropped_and_named():
     class Counts(layers.Layer):
         def build(self, shape):

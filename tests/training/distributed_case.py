@@ -62,7 +62,24 @@ def noise(strategy, secure=False):
     }
 
 
+def dropout(strategy):
+    """Half of the features are dropped; the kernel starts at zero and moves by what was kept."""
+    plan = tfdp.PrivacyPlan(64, 64, 1, 100.0, noise_multiplier=0.0, delta=1e-5)
+    with strategy.scope():
+        features = keras.Input((200,))
+        kept = keras.layers.Dropout(0.5)(features)
+        head = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
+        model = compiled(keras.Model(features, head(kept)), plan, loss=linear_sum)
+    model.fit(np.ones((64, 200), "float32"), np.zeros(64, "float32"), verbose=0)
+    copies = strategy.experimental_local_results(model.trainable_variables[0].value)
+    copies = [copy.numpy().ravel() for copy in copies]
+    return {
+        "moved": copies[0].tolist(),
+        "replica_spread": float(max(np.abs(copy - copies[0]).max() for copy in copies)),
+    }
+
+
 if __name__ == "__main__":
     chosen = tfdp.choose_strategy(sys.argv[1])
-    result = {"train": train, "half": half, "noise": noise}[sys.argv[2]](chosen)
+    result = {"train": train, "half": half, "noise": noise, "dropout": dropout}[sys.argv[2]](chosen)
     print(json.dumps({"replicas": chosen.num_replicas_in_sync, **result}))

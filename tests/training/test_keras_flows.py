@@ -151,3 +151,14 @@ def test_b14_private_logistic_regression_does_what_a_reference_in_numpy_does():
     spread = np.std(references)
     # Six deviations of runs with other noise and other draws: a false alarm below 1e-8.
     assert abs(final - np.mean(references)) < 6 * spread
+
+
+def test_constraints_act_on_weights_after_the_noisy_update():
+    bounded = {"kernel_constraint": keras.constraints.MaxNorm(0.5)}
+    net = keras.Sequential([keras.Input((10,)), keras.layers.Dense(2, **bounded)])
+    model = compiled(net, plan())
+    model.fit(*separable(), verbose=0)
+    kernel, _ = model.get_weights()
+    norms = np.linalg.norm(kernel, axis=0)
+    np.testing.assert_allclose(norms, np.minimum(norms, 0.5), rtol=1e-5)
+    assert norms.max() == pytest.approx(0.5, rel=1e-4)

@@ -47,6 +47,16 @@ def test_d5_half_precision_on_two_devices_does_what_it_does_on_one(run_in_subpro
     assert np.linalg.norm(np.subtract(one, two)) < 0.02 * np.linalg.norm(one)
 
 
+def test_c17_every_example_draws_its_own_dropout_mask_on_two_devices(run_in_subprocess):
+    two = outcome(run_in_subprocess, 2, "mirrored", "dropout")
+    assert two["replica_spread"] == 0
+    # Of 64 masks a feature passes Binomial(64, 1/2), times 2: mean 1, deviation 1/8. Were the
+    # masks of both replicas the same it would be 1/8 * sqrt(2); 200 features tell 5 deviations.
+    moved = -np.array(two["moved"])
+    assert moved.mean() == pytest.approx(1, abs=5.2 / 8 / 200**0.5)
+    assert moved.std() == pytest.approx(0.125, rel=0.26)
+
+
 @pytest.mark.parametrize("name", ["model_parallel", "sharded", "fsdp"])
 def test_d12_d13_splitting_a_model_over_devices_is_refused_with_what_there_is(name):
     with pytest.raises(ValueError, match="one_device, mirrored, multi_worker, tpu"):

@@ -20,7 +20,11 @@ from tfdp.clipping.errors import UnsupportedLayerError, WrongRuleError
 from tfdp.clipping.forward import Batch, Forward
 from tfdp.clipping.made_up import made_up_pairs, with_faint_weights_raised
 from tfdp.clipping.plan import Plan
-from tfdp.clipping.refusals import refuse_added_losses, warn_of_dropped_updates
+from tfdp.clipping.refusals import (
+    refuse_added_losses,
+    refuse_rewritten_weights,
+    warn_of_dropped_updates,
+)
 from tfdp.clipping.rules.registry import replaced
 from tfdp.clipping.single_pass import single_pass
 
@@ -135,6 +139,7 @@ def _run(forward: Forward, batch: Batch) -> tuple[tf.Tensor, Any]:
         before = dict(scope.state_mapping)
         found = forward.losses(batch.x, batch.y, batch.sample_weight)
     refuse_added_losses(scope.losses)
+    refuse_rewritten_weights(forward, before, scope.state_mapping)
     warn_of_dropped_updates(forward, before, scope.state_mapping)
     return found
 

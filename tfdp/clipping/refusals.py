@@ -58,6 +58,21 @@ def refuse_added_losses(losses: list) -> None:
         )
 
 
+def refuse_rewritten_weights(forward: Forward, before: dict, after: dict) -> None:
+    """Raises if layers assign to trainable weights while the model runs.
+
+    Raises:
+      UnsupportedLayerError: Names the weights and the way out.
+    """
+    rewritten = [v.path for v in forward.trainable if before[id(v)] is not after.get(id(v))]
+    if rewritten:
+        raise UnsupportedLayerError(
+            f"The model rewrites {', '.join(rewritten)} while it runs, as SpectralNormalization "
+            "does, so that the gradient is not that of the weight which is trained. Bound weights "
+            "by a constraint (kernel_constraint=...), which acts after the update."
+        )
+
+
 def warn_of_dropped_updates(forward: Forward, before: dict, after: dict) -> None:
     """Warns if layers assigned to variables that are not trained, such as running moments.
 
