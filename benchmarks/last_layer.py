@@ -159,7 +159,7 @@ def private_step(x: Any, y: np.ndarray, classes: int) -> Callable[[], Any]:
     from tfdp.transfer.view import View
 
     rows = x if isinstance(x, Rows) else as_rows(x, y, classes)
-    plan = whole_budget(len(rows), 1.0, 1e-5, None, "add_or_remove_one")
+    plan = whole_budget(len(rows), 1.0, min(1e-5, 0.5 / len(rows)), None, "add_or_remove_one")
     spending = Spending(plan, [Release("gradient", count=10_000)], NoiseKey.from_entropy())
     sums = RowSums(Passes(rows, "none"), View(bias=1.0))
     weights = [keras.Variable(np.zeros(shape)) for shape in ((rows.dim, classes), (classes,))]

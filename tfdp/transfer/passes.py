@@ -18,8 +18,8 @@ from tfdp.transfer.rows import BLOCK, Rows
 #: Normalised features up to this many bytes stay in memory; more are read anew for each pass.
 RESIDENT_BYTES = 4 << 30
 
-#: Pieces that one call works through, and the most bytes of features that it may hold.
-_PIECES_A_CALL, _BYTES_A_CALL = 16, 1 << 29
+#: Pieces in memory that one call works through; read from disk, they come one by one.
+_PIECES_A_CALL = 16
 
 #: (totals so far, features [B, D], labels [B], row values [B, V], constants) -> totals
 Step = Callable[..., Any]
@@ -92,7 +92,8 @@ class Passes:
         totals = self._values(lambda _: zeros)
         run = _over_pieces(step)
         replicas = self.strategy.num_replicas_in_sync
-        for shares in _shares(self.pieces(), replicas, _pieces_a_call(self.rows.dim)):
+        at_once = 1 if self._kept is None else _PIECES_A_CALL
+        for shares in _shares(self.pieces(), replicas, at_once):
             inputs = self._values(functools.partial(_inputs, shares, row_values))
             totals = self.strategy.run(run, args=(totals, inputs, fixed))
         return [self.strategy.reduce("SUM", total, axis=None).numpy() for total in totals]
@@ -160,11 +161,6 @@ def _over_pieces(step: Step) -> Callable[..., Any]:
         return totals
 
     return run
-
-
-def _pieces_a_call(dim: int) -> int:
-    """As many as a call may hold of full pieces `[BLOCK, dim]`."""
-    return max(1, min(_PIECES_A_CALL, _BYTES_A_CALL // (4 * BLOCK * dim)))
 
 
 def _shares(pieces: Iterator[Piece], replicas: int, at_once: int) -> Iterator[list[list[Piece]]]:
