@@ -21,7 +21,7 @@ from tfdp.transfer.sampled import (
 )
 from tfdp.transfer.sampled.fitting import plan_for
 from tfdp.transfer.settings import make_method, make_preparation
-from tfdp.transfer.study import Budget, Candidate, tune
+from tfdp.transfer.study import Budget, Candidate, split_rows, tune
 
 CLASSES, SIZE, COUNT = 3, 6, 120
 BUDGET = {"num_examples": COUNT, "num_classes": CLASSES, "epsilon": 8.0, "delta": 1e-5}
@@ -131,6 +131,14 @@ def test_a_sampled_head_learns_and_leaves_out_rows_that_are_not_finite():
     trained, _ = fit_sampled(settings, rows, **budget, seed=1)
     assert trained.evaluate(as_rows(*clusters(400, 8, CLASSES, seed=2), CLASSES))["accuracy"] > 0.9
     assert all(np.isfinite(weights).all() for weights in trained.model.get_weights())
+
+
+def test_many_runs_on_the_same_rows_share_one_table_and_one_split():
+    rows = as_rows(*clusters(60, 4, CLASSES), CLASSES)
+    sources = [SampledHead().source(rows) for _ in range(2)]
+    features = [source._data["x"] for source in sources]
+    assert np.shares_memory(*features)
+    assert split_rows(rows, 0.2) is split_rows(rows, 0.2) is not split_rows(rows, 0.3)
 
 
 def test_the_backbone_learns_at_a_part_of_the_head_s_rate_and_both_come_to_rest():

@@ -77,6 +77,8 @@ class Rows:
         self.norms, self._bad = self._measure()
         #: Normalised copies, by normalisation; kept by `passes_over` and gone with the rows.
         self.passes: dict[str, Any] = {}
+        #: The same as one array each, for training on sampled rows.
+        self.tables: dict[str, np.ndarray] = {}
         self.bad_rows = int(self._bad.sum())
         if self.bad_rows == len(self):
             raise ValueError("features hold no finite row: NaN or infinity is in every one.")

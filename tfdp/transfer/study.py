@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import math
 import time
+import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeVar
@@ -271,7 +272,14 @@ def held_out_rows(count: int, share: float) -> np.ndarray:
     return np.random.default_rng(0).random(count) < share
 
 
+#: Parts of records, by share; made once for each, and gone with them.
+_PARTS: weakref.WeakKeyDictionary[Any, dict[float, tuple[Any, Any]]] = weakref.WeakKeyDictionary()
+
+
 def split_rows(rows: _Records, share: float) -> tuple[_Records, _Records]:
-    """Rows to train on and held-out rows, with no row in both."""
-    held_out = held_out_rows(len(rows), share)
-    return rows.subset(~held_out), rows.subset(held_out)
+    """Rows to train on and held-out rows, with no row in both; the same for the same rows."""
+    made = _PARTS.setdefault(rows, {})
+    if share not in made:
+        held_out = held_out_rows(len(rows), share)
+        made[share] = rows.subset(~held_out), rows.subset(held_out)
+    return made[share]

@@ -121,10 +121,20 @@ class SampledHead:
                 f"{len(rows):,} x {rows.dim} features are more than sampled training keeps in "
                 "memory; the full-batch methods stream any number of them from disk."
             )
-        features = np.empty((len(rows), rows.dim), np.float32)
-        for block in rows.blocks():
-            made = normalised(block.features, self.normalise)
-            features[block.start : block.start + len(made)] = made
+        # Kept with the rows: TensorFlow lets go of nothing that a pipeline in Python has read.
+        if self.normalise not in rows.tables:
+            rows.tables[self.normalise] = _table(rows, self.normalise)
         return ArraySource(
-            features, np.maximum(rows.labels, 0), (rows.labels >= 0).astype(np.float32)
+            rows.tables[self.normalise],
+            np.maximum(rows.labels, 0),
+            (rows.labels >= 0).astype(np.float32),
         )
+
+
+def _table(rows: Rows, normalise: str) -> np.ndarray:
+    """All normalised rows, float32 `[N, D]`."""
+    features = np.empty((len(rows), rows.dim), np.float32)
+    for block in rows.blocks():
+        made = normalised(block.features, normalise)
+        features[block.start : block.start + len(made)] = made
+    return features
