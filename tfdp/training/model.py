@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import math
 import secrets
 import warnings
 from collections.abc import Iterator, Sequence
@@ -13,26 +11,19 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp.clipping import ClippedGradient, per_example_loss
+from tfdp.clipping import per_example_loss
 from tfdp.data import RecordSource, as_source, batches
 from tfdp.optimizers import PrivateOptimizer
 from tfdp.privacy import Ledger, PrivacyPlan, PrivacyReport, build_report
-from tfdp.privacy.noise import NoiseKey
 from tfdp.training import checks
-from tfdp.training.adaptive import AdaptiveClipNorm, clipping_of
-from tfdp.training.metrics import update_metrics
-from tfdp.training.run import PrivateRun, agreed_key, planned_updates
-from tfdp.training.sharing import note_training, spending_elsewhere
+from tfdp.training.assembly import make_run, rows_at_a_time
+from tfdp.training.plain import SavedAsPlain
+from tfdp.training.run import planned_updates
+from tfdp.training.sharing import note_training, with_earlier_spending
 from tfdp.training.state import PrivateState, fingerprint
-from tfdp.training.update import PrivateUpdate
-
-DEFAULT_MICROBATCH_SIZE = 256
-
-# A mixin before a Keras model class, which brings what is not defined here.
-_MIXIN: Any = object
 
 
-class DPModel(_MIXIN):
+class DPModel(SavedAsPlain):
     """A Keras model whose ``fit`` is differentially private.
 
     Build one like ``keras.Model(inputs, outputs)``, turn a model into one with
@@ -45,8 +36,6 @@ class DPModel(_MIXIN):
     records itself, clips every example's gradient, adds noise to the sum once, divides by the
     expected batch size of the plan, and enters the update in the ledger.
     """
-
-    _plain_class: Any = None  # what the model was before make_private
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         if cls is DPModel or cls._plain_class is not None:
@@ -95,7 +84,7 @@ class DPModel(_MIXIN):
         checks.check_steps_per_execution(kwargs.get("steps_per_execution", 1))
         checks.check_overrides(self._plain_class or type(self))
         checks.check_strategy(self)
-        ledger = self._with_earlier_spending(ledger)
+        ledger = with_earlier_spending(self, ledger)
         # Loss scaling reacts to private gradients; half precision is clipped in float32 anyway.
         kwargs["auto_scale_loss"] = False
         super().compile(optimizer, loss, loss_weights, *args, **kwargs)
@@ -197,8 +186,8 @@ class DPModel(_MIXIN):
             state.plan, self.updates_left, asked, steps_per_epoch
         )
         if isinstance(validation_data, RecordSource):
-            validation_data = batches(validation_data, self._rows_at_a_time(validation_batch_size))
-        state.run = self._make_run(source, updates, per_epoch)
+            validation_data = batches(validation_data, rows_at_a_time(state, validation_batch_size))
+        state.run = make_run(self, source, updates, per_epoch)
         note_training(self.trainable_variables, state.ledger)
         try:
             with _last_epoch_may_be_short():
@@ -212,7 +201,7 @@ class DPModel(_MIXIN):
                     validation_data=validation_data,
                     initial_epoch=initial_epoch,
                     validation_steps=validation_steps,
-                    validation_batch_size=self._rows_at_a_time(validation_batch_size),
+                    validation_batch_size=rows_at_a_time(state, validation_batch_size),
                     validation_freq=validation_freq,
                 )
         finally:
@@ -222,7 +211,9 @@ class DPModel(_MIXIN):
     def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Evaluates as Keras does; ``x`` may be a ``RecordSource`` too."""
         if isinstance(x, RecordSource):
-            x = batches(x, self._rows_at_a_time(kwargs.pop("batch_size", None)))
+            x = batches(
+                x, rows_at_a_time(self._compiled_state("evaluate"), kwargs.pop("batch_size", None))
+            )
         return super().evaluate(x, *args, **kwargs)
 
     def make_train_function(self, force: bool = False) -> None:
@@ -286,59 +277,10 @@ class DPModel(_MIXIN):
         """Noise standard deviation on the clipped sum, in units of the clip norm."""
         return self.optimizer.noise_multiplier
 
-    def save(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
-        """Saves like Keras: the plain model, and its private optimizer with the ledger.
-
-        ``keras.models.load_model(path)`` gives the plain model; ``make_private`` of it and
-        ``compile`` go on with what was spent. Without tfdp, load it with ``compile=False``.
-        """
-        with self._as_plain_class():
-            keras.Model.save(self, filepath, *args, **kwargs)
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the configuration of the plain model."""
-        with self._as_plain_class():
-            if not isinstance(self, DPModel):
-                return self.get_config()
-        return super().get_config()
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> keras.Model:
-        """Returns the plain model of a configuration."""
-        plain = cls._plain_class
-        if plain is not None:
-            return plain.from_config(config, custom_objects)
-        return super().from_config(config, custom_objects)
-
-    @contextlib.contextmanager
-    def _as_plain_class(self) -> Iterator[None]:
-        private = type(self)
-        self.__class__ = private._plain_class or private
-        try:
-            yield
-        finally:
-            self.__class__ = private
-
     def _compiled_state(self, what: str) -> PrivateState:
         if "_private" not in self.__dict__:
             raise ValueError(f"{what}: call compile() first, with a tfdp.optimizers optimizer.")
         return self._private
-
-    def _with_earlier_spending(self, ledger: Ledger | None) -> Ledger:
-        """Returns the ledger, with all that the weights of this model have cost before."""
-        earlier = []
-        for layer in self._flatten_layers():  # the model itself, and private models inside it
-            optimizer = getattr(layer, "optimizer", None)
-            if isinstance(optimizer, PrivateOptimizer) and optimizer.ledger is not None:
-                earlier.append(optimizer.ledger)
-        if ledger is None:
-            ledger = earlier.pop(0) if earlier else Ledger()
-        for other in earlier:
-            if other is not ledger:
-                ledger.merge(other)
-        for _, content in list(spending_elsewhere(self.variables, ledger)):  # models that share
-            ledger.merge(content)
-        return ledger
 
     def _notes(self) -> list[str]:
         shared = checks.sharing_note(self, self.ledger)
@@ -347,64 +289,6 @@ class DPModel(_MIXIN):
             return shared
         start, now = self.optimizer.l2_norm_clip, float(moving.numpy())
         return [*shared, f"the clip norm started at {start:g} and has come to {now:.4g}"]
-
-    def _rows_at_a_time(self, asked: int | None = None) -> int:
-        state = self._compiled_state("fit")
-        default = DEFAULT_MICROBATCH_SIZE
-        if state.plan is not None:
-            each = state.plan.records_per_unit or 1
-            default = max(each, min(default, math.ceil(state.plan.batch_size) * each))
-        return asked or state.microbatch_size or default
-
-    def _make_run(self, source: RecordSource, updates: int, per_epoch: int) -> PrivateRun:
-        state = self._private
-        if state.update is None:
-            self._build_for(source)
-            state.trainable = [id(v) for v in self.trainable_variables]
-            state.update = self._make_update()
-        key = NoiseKey.from_entropy() if state.seed is None else NoiseKey.from_seed(state.seed)
-        key = agreed_key(key, self.distribute_strategy)
-        rows = self._rows_at_a_time()
-        return PrivateRun(self, source, rows, key, updates, per_epoch, state.units)
-
-    def _build_for(self, source: RecordSource) -> None:
-        """Creates all variables, from the shapes of a batch of two."""
-        x, y, weight, _ = source.fetch(tf.zeros([2], tf.int64), tf.zeros([], tf.int64))
-        with self.distribute_strategy.scope():
-            self._symbolic_build(data_batch=(x, y, weight))
-            if keras.tree.is_nested(y):  # several losses keep metrics, which are variables
-                outputs = keras.tree.map_structure(tf.convert_to_tensor, self(x, training=False))
-                self._private.loss(y, outputs)
-
-    def _make_update(self) -> PrivateUpdate:
-        state = self._private
-        clipped = ClippedGradient(
-            self,
-            state.loss,
-            clipping_of(state.plan),
-            engine=state.engine,
-            with_outputs=self._compile_metrics is not None,
-            jit_compile=self._may_jit(),
-            records_per_unit=state.plan.records_per_unit or 1,
-            public_examples=state.public_examples,
-        )
-        on_metrics = functools.partial(update_metrics, self)
-        moving = self.optimizer.clip_norm
-        return PrivateUpdate(
-            self,
-            clipped,
-            state.plan.denominator,
-            on_metrics,
-            secure=state.plan.secure,
-            adaptive=None if moving is None else AdaptiveClipNorm(state.plan, moving),
-        )
-
-    def _may_jit(self) -> bool:
-        # Keras turns XLA off for whole steps under a strategy; a pure function compiles there too.
-        asked = self.get_compile_config() or {}
-        if asked.get("jit_compile") is False or self.run_eagerly:
-            return False
-        return all(layer.supports_jit for layer in self._flatten_layers())
 
 
 def make_private(model: keras.Model) -> keras.Model:

@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 
+from tfdp.optimizers import PrivateOptimizer
 from tfdp.privacy import Ledger
 
 
@@ -54,3 +55,20 @@ def spending_elsewhere(
             content = spender.content()
             if any(ours.get(entry["id"], 0) < entry["updates"] for entry in content["segments"]):
                 yield variable, content
+
+
+def with_earlier_spending(model: keras.Model, ledger: Ledger | None) -> Ledger:
+    """Returns the ledger, or the model's own, with all that its weights have cost before."""
+    earlier = []
+    for layer in model._flatten_layers():  # the model itself, and private models inside it
+        optimizer = getattr(layer, "optimizer", None)
+        if isinstance(optimizer, PrivateOptimizer) and optimizer.ledger is not None:
+            earlier.append(optimizer.ledger)
+    if ledger is None:
+        ledger = earlier.pop(0) if earlier else Ledger()
+    for other in earlier:
+        if other is not ledger:
+            ledger.merge(other)
+    for _, content in list(spending_elsewhere(model.variables, ledger)):  # models that share
+        ledger.merge(content)
+    return ledger
