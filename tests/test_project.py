@@ -82,6 +82,17 @@ def test_every_path_that_the_readme_names_exists():
     assert missing == []
 
 
+def test_j9_every_pitfall_of_the_readme_names_tests_that_are_there():
+    section = README.split("## Pitfalls")[1].split("\n## ")[0]
+    rows = [line for line in section.splitlines() if "](tests/" in line]
+    assert len(rows) >= 10
+    for row in rows:
+        for path, rest in re.findall(r"\]\((tests/\S+?)\)([^\[|]*)", row):
+            names = re.findall(r"def (test_\w+)", (ROOT / path).read_text())
+            for word in re.findall(r"`(\w+)`", rest):
+                assert any(word in name for name in names), (path, word)
+
+
 def test_every_launch_that_the_readme_names_exists():
     modules = set(re.findall(r"python -m (launch\.\w+)", README))
     assert modules
