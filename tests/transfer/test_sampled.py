@@ -74,6 +74,31 @@ def test_each_part_is_what_its_name_says():
     assert own("all") == kernels | biases | norms  # no statistics, no weights of batch_norm
 
 
+def test_weights_of_a_layer_with_parts_are_frozen_and_found_too():
+    """A vision transformer's class token belongs to a layer that has layers inside."""
+
+    class Tokens(layers.Layer):
+        def __init__(self):
+            super().__init__(name="tokens")
+            self.inner = layers.Dense(4, name="inner")
+
+        def build(self, shape):
+            self.token = self.add_weight(shape=(4,), name="class_token")
+            self.inner.build(shape)
+
+        def call(self, x):
+            return self.inner(x) + self.token
+
+    def own(part):
+        network = keras.Sequential([keras.Input((4,)), Tokens(), layers.LayerNormalization()])
+        train_only(network, part)
+        return [variable.path.split("/")[-1] for variable in network.trainable_variables]
+
+    assert own("norm") == ["gamma", "beta"]
+    assert own("bias") == ["bias", "beta"]
+    assert own("all") == ["class_token", "kernel", "bias", "gamma", "beta"]
+
+
 def test_a_part_that_a_backbone_does_not_have_is_refused():
     network = keras.Sequential([keras.Input((4,)), layers.Dense(2)], name="plain")
     with pytest.raises(ValueError, match="'plain' has nothing to train for part='norm'"):

@@ -37,31 +37,30 @@ def train_only(network: keras.Model, part: str, *, rank: int = 4, layers: int = 
         raise ValueError(f"part must be one of {', '.join(PARTS)}, got {part!r}.")
     if rank < 1 or layers < 1:
         raise ValueError(f"rank and layers must be at least 1, got {rank} and {layers}.")
-    found = [layer for layer in leaves(network) if not _is_batch_norm(layer)]
+    found = [layer for layer in owners(network) if not _is_batch_norm(layer)]
     network.trainable = True
-    for layer in leaves(network):
-        layer.trainable = not _is_batch_norm(layer)
-        for variable in layer.variables:
-            variable.trainable = False
+    for layer in owners(network):
+        if _is_batch_norm(layer):
+            layer.trainable = False
+    for variable in network.variables:
+        variable.trainable = False
     for variable in _chosen(found, part, rank, layers):
         variable.trainable = True
     if part != "none" and not network.trainable_variables:
         raise ValueError(f"the backbone {network.name!r} has nothing to train for part={part!r}.")
 
 
-def leaves(layer: keras.Layer) -> Iterator[keras.Layer]:
-    """The layers with weights of their own, in the order in which they were made."""
-    if not isinstance(layer, keras.Model):
-        inner = list(layer._flatten_layers(include_self=False, recursive=False))
-        if not inner:
-            if layer.weights:
-                yield layer
-            return
-        for child in inner:
-            yield from leaves(child)
-        return
-    for child in layer.layers:
-        yield from leaves(child)
+def owners(layer: keras.Layer) -> Iterator[keras.Layer]:
+    """The layers with weights of their own, a layer before its parts, in the order of making."""
+    if _own(layer):
+        yield layer
+    inner = layer.layers if isinstance(layer, keras.Model) else _parts_of(layer)
+    for child in inner:
+        yield from owners(child)
+
+
+def _parts_of(layer: keras.Layer) -> list[keras.Layer]:
+    return list(layer._flatten_layers(include_self=False, recursive=False))
 
 
 def _chosen(
@@ -83,8 +82,13 @@ def _chosen(
 
 
 def _weights(layer: keras.Layer) -> list[keras.Variable]:
-    """Its weights, without the state of random number generators."""
-    return [v for v in layer.variables if "seed" not in v.path]
+    """Its own weights, without the state of random number generators."""
+    return [v for v in _own(layer) if "seed" not in v.path]
+
+
+def _own(layer: keras.Layer) -> list[keras.Variable]:
+    """What it made itself, not its parts: `layer.variables` has both."""
+    return [*layer._trainable_variables, *layer._non_trainable_variables]
 
 
 def _is_batch_norm(layer: keras.Layer) -> bool:
