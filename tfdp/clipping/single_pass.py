@@ -107,7 +107,7 @@ def _gradient_formed_once(outputs: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     Else it would form the gradient of, say, logits over a whole vocabulary anew for every product
     with it. Divisions are what XLA does not repeat.
     """
-    if not outputs.dtype.is_floating or outputs.shape.rank < 3:
+    if not tf.is_tensor(outputs) or not outputs.dtype.is_floating or outputs.shape.rank < 3:
         return outputs
     one = tf.maximum(tf.reduce_max(tf.cast(mask, outputs.dtype)), 1)  # which XLA cannot tell
 
