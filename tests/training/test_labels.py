@@ -1,4 +1,4 @@
-"""Labels that no output stands for: their records are left out and counted, wherever it runs."""
+"""Labels without an output, ids without a row, NaN: such records are left out and counted."""
 
 import keras
 import numpy as np
@@ -31,6 +31,41 @@ def test_b5_impossible_labels_do_not_stop_a_run_and_contribute_nothing(settings)
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("layer", "settings"),
+    [
+        ("Embedding", {"jit_compile": True}),
+        ("ReversibleEmbedding", {"jit_compile": False}),
+        ("Embedding", {"jit_compile": False, "engine": "vectorized"}),
+    ],
+)
+def test_b5_ids_that_a_table_lacks_do_not_stop_a_run_and_contribute_nothing(settings, layer):
+    rng = np.random.default_rng(1)
+    ids, targets = rng.integers(0, 9, (2, 40, 5)).astype("int32")
+    ids[3, 1], ids[7, 4], ids[8, 0] = 9, -10, -9  # the last one is the first row, as in Keras
+    plan = tfdp.PrivacyPlan(40, 40, 2, 0.5, noise_multiplier=1.0, delta=1e-3)
+
+    def trained(rows):
+        keras.utils.set_random_seed(0)
+        inputs = keras.Input((5,), dtype="int32")
+        table = getattr(keras.layers, layer)(9, 4)
+        tied = {"reverse": True} if layer == "ReversibleEmbedding" else {}
+        head = table if tied else keras.layers.Dense(9)
+        net = keras.Model(inputs, head(keras.layers.Dense(4)(table(inputs)), **tied))
+        model = compiled(net, plan, metrics=["accuracy"], **settings)
+        history = model.fit(ids[rows], targets[rows], verbose=0).history
+        return model, history["loss"]
+
+    model, losses = trained(np.arange(40))
+    assert model.ledger.updates == 2 and np.isfinite(losses).all()
+    assert model.privacy_report()["counts"]["non_finite_examples"] == 2 * 2
+    with pytest.warns(UserWarning, match="num_examples"):
+        without, expected = trained(np.delete(np.arange(40), [3, 7]))
+    assert losses == pytest.approx(expected, rel=1e-5)
+    for ours, theirs in zip(model.get_weights(), without.get_weights(), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
 def test_a8_impossible_labels_of_masked_tokens_change_nothing():
     loss = tfdp.clipping.per_example_loss(
         keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1)
@@ -41,3 +76,21 @@ def test_a8_impossible_labels_of_masked_tokens_change_nothing():
     expected = -np.log(np.exp(logits[0, 0, 1]) / np.exp(logits[0, 0]).sum())
     assert losses[0] == pytest.approx(expected, rel=1e-5)
     assert np.isnan(losses[1]) and np.isfinite(losses[2])
+
+
+def test_b5_a_record_of_nan_leaves_every_metric_to_the_others():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(40, 4)).astype("float32"), rng.normal(size=(40, 1)).astype("float32")
+    x[3, 0] = y[7, 0] = np.nan
+    plan = tfdp.PrivacyPlan(40, 40, 1, 0.5, noise_multiplier=1.0, delta=1e-3)
+
+    def history(x, y):
+        keras.utils.set_random_seed(0)
+        net = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+        model = compiled(net, plan, loss="mse", metrics=["mae"], weighted_metrics=["mse"])
+        return model.fit(x, y, verbose=0).history
+
+    kept = np.delete(np.arange(40), [3, 7])
+    with pytest.warns(UserWarning, match="num_examples"):
+        expected = history(x[kept], y[kept])
+    assert history(x, y) == pytest.approx(expected, rel=1e-5)

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from tfdp.clipping.lookups import impossible_ids_as_nan, is_plain_table
+
 
 class Batch(NamedTuple):
     """Rows of one sub-batch, all of the same static shape.
@@ -55,6 +57,7 @@ class Forward:
         dtypes = {layer.compute_dtype for layer in self.layers}
         self.half_precision = bool(dtypes & {"float16", "bfloat16"})
         self.loss_scale = FLOAT16_LOSS_SCALE if "float16" in dtypes else 1.0
+        self._tables = [layer for layer in model._flatten_layers() if is_plain_table(layer)]
         self._takes_training = model._call_has_training_arg
 
     def mapping(self, weights: Sequence, state: Sequence, seed: tf.Tensor) -> list:
@@ -71,7 +74,8 @@ class Forward:
 
     def outputs(self, x: Any) -> Any:
         """Returns the model's outputs in training; call it inside a stateless scope."""
-        return self.model(x, training=True) if self._takes_training else self.model(x)
+        with impossible_ids_as_nan(self._tables):
+            return self.model(x, training=True) if self._takes_training else self.model(x)
 
     def losses(self, x: Any, y: Any, sample_weight: Any) -> tuple[tf.Tensor, Any]:
         """Returns (losses ``[B]``, outputs); call it inside a stateless scope."""
@@ -81,15 +85,20 @@ class Forward:
 
 def without_padding(batch: Batch) -> Batch:
     """Zeroes the floating-point inputs of padding rows, which may hold anything, even NaN."""
+    x, y, weight = with_rows(batch.mask, (batch.x, batch.y, batch.sample_weight))
+    return batch._replace(x=x, y=y, sample_weight=weight)
+
+
+def with_rows(rows: tf.Tensor, nested: Any) -> Any:
+    """Zeroes the floating-point numbers outside the mask ``rows`` ([B] bool), by a select."""
 
     def clean(leaf):
-        if leaf is None or not leaf.dtype.is_floating:
+        if not tf.is_tensor(leaf) or not leaf.dtype.is_floating:
             return leaf
-        rows = tf.reshape(batch.mask, [-1] + [1] * (leaf.shape.rank - 1))
-        return tf.where(rows, leaf, tf.zeros([], leaf.dtype))
+        selector = tf.reshape(rows, [-1] + [1] * (leaf.shape.rank - 1))
+        return tf.where(selector, leaf, tf.zeros([], leaf.dtype))
 
-    x, y, weight = keras.tree.map_structure(clean, (batch.x, batch.y, batch.sample_weight))
-    return batch._replace(x=x, y=y, sample_weight=weight)
+    return keras.tree.map_structure(clean, nested)
 
 
 def _seed_states(model: keras.Model) -> list[keras.Variable]:

@@ -7,6 +7,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfdp.clipping.forward import with_rows
+
 
 def update_metrics(
     model: keras.Model,
@@ -30,14 +32,13 @@ def update_metrics(
       losses: ``[B]``.
     """
     weight = tf.cast(used, tf.float32)
-    finite = tf.where(used, losses, 0)
-    model._loss_tracker.update_state(finite, sample_weight=weight)
+    # Zeros, since NaN times a weight of zero is NaN.
+    y, outputs, losses, sample_weight = with_rows(used, (y, outputs, losses, sample_weight))
+    model._loss_tracker.update_state(losses, sample_weight=weight)
     metrics = model._compile_metrics
     if outputs is None or metrics is None:
         return
-    weighted = weight
-    if sample_weight is not None:  # a select, since unused rows may hold NaN
-        weighted = tf.where(used, tf.cast(sample_weight, tf.float32), 0)
+    weighted = weight if sample_weight is None else tf.cast(sample_weight, tf.float32) * weight
     _update(metrics, metrics._flat_metrics, y, outputs, weight)
     _update(metrics, metrics._flat_weighted_metrics, y, outputs, weighted)
 
