@@ -3,7 +3,8 @@
     python -m benchmarks.last_layer --widths=768,1280 --classes=10,100,1000 --output=table.json
     python -m benchmarks.last_layer --stream=/path/with/4/GB
 
-Variants take turns, so that what else the machine does strikes all alike; each round gives the
+Variants take turns, in another order each round and with a step before the timed one, so that
+what else the machine does and what is left in its caches strike all alike; each round gives the
 ratio of our step to the faster of the two bare matrix products of that round (TensorFlow's and
 NumPy's), and to the faster ordinary gradient. Peers work in processes and environments of their
 own (benchmarks.peers) on the same features, and answer when it is their turn.
@@ -18,6 +19,7 @@ import contextlib
 import functools
 import json
 import os
+import random
 import resource
 import statistics
 import tempfile
@@ -75,10 +77,11 @@ def measure(width: int, classes: int) -> dict[str, Any]:
             steps[name] = seconds_of(stack.enter_context(peer))
         seconds: dict[str, list[float]] = {name: [] for name in steps}
         for step in steps.values():
-            step()  # traces, compiles, fills caches
-        for _ in range(_ROUNDS.value):
-            for name, step in steps.items():
-                seconds[name].append(step())
+            step()  # traces and compiles
+        for number in range(_ROUNDS.value):
+            for name in random.Random(number).sample(list(steps), len(steps)):
+                steps[name]()  # fills caches that the one before it has emptied
+                seconds[name].append(steps[name]())
     rounds = [dict(zip(seconds, turn, strict=True)) for turn in zip(*seconds.values(), strict=True)]
 
     def ratio(over: Callable[[dict[str, float]], float]) -> float:
