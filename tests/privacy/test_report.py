@@ -16,6 +16,7 @@ from tfdp.privacy import (
     expected_epochs,
     most_true_positives,
 )
+from tfdp.privacy.interpretation import meaning
 
 
 def made(plan, updates):
@@ -150,8 +151,8 @@ def test_the_summary_states_what_matters():
         "PLD (dp-accounting); RDP 1.132, PLD 0.7834, without amplification 11.48",
         "Poisson, each record by its own coin; q = 256/60000 = 0.004267",
         "1170 of 1170 planned; each record used 4.99 times on average, 99.33% of them",
-        "one picture with its caption; data sets that differ by the presence of one record",
-        "every weight, optimizer state and checkpoint",
+        "protects    one record (one picture with its caption); data sets that differ by the pres",
+        "every weight and optimizer state of the model, at every update and in every checkpoint",
         "training loss and metrics",
         "people with several records",
     ):
@@ -205,3 +206,80 @@ def test_coverage_of_other_samplings():
 )
 def test_g19_the_attackers_best_rate(rate, epsilon, delta, expected):
     assert most_true_positives(rate, epsilon, delta) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_report_names_whom_it_holds_against_and_what_it_rests_on_everywhere(tmp_path):
+    """One list, in JSON and in words: the key of the noise, its floating point, a public N."""
+    report = build_report(plan(), made(plan(), 3))
+    assumed, text = report.to_dict()["assumptions"], report.summary_text()
+    for part in (
+        "60,000, is public",
+        "on its own coin",
+        "128-bit key is secret",
+        "rounding of flo",
+    ):
+        assert any(part in line for line in assumed)
+    assert all(line in text for line in assumed)
+    assert "not the key (computationally bounded" in text
+    assert "unlimited computing power" not in text
+    secure = plan(secure=True)
+    rest = build_report(secure, made(secure, 3))["assumptions"]
+    assert [line for line in assumed if line not in rest] == [
+        "attacks on the rounding of floating-point noise are left aside"
+    ]
+    assert any("sums of gradients are left aside" in line for line in rest)
+
+
+def test_no_guarantee_covers_nothing_and_rests_on_nothing():
+    bare = plan(noise_multiplier=0)
+    report = build_report(bare, made(bare, 2))
+    assert (report["covered"], report["assumptions"]) == ([], [])
+    text = report.summary_text()
+    assert "nobody: epsilon is infinite" in text and "nothing: epsilon is infinite" in text
+    assert "every weight" not in text and "there is no promise at all" in text
+
+
+def test_exact_counts_are_not_called_covered():
+    report = build_report(plan(), made(plan(), 1))
+    assert "exact counts of private records" in report["not_covered"][0]
+    assert "those who hold the data" in report.summary_text()
+
+
+def test_where_persons_are_protected_nothing_speaks_of_single_records():
+    persons = plan(records_per_unit=4)
+    report = build_report(persons, made(persons, 3), unit="one customer")
+    assert report["unit"].startswith("one person: all records with one group id, at most 4")
+    assert report["unit"].endswith("(one customer)") and report["records_per_unit"] == 4
+    assert report["tensorflow_privacy_statement"] is None
+    assert "all records of a person bear the same group id" in report["assumptions"]
+    text = report.summary_text()
+    for wrong in ("one record", "each record", "no record", "all other records", "records of one"):
+        assert wrong not in text
+    for right in (
+        "differ by the presence of one person",
+        "each person by its own coin",
+        "persons who belong together is at most 2:",
+        "people with several group ids, and groups of people",
+        "the number of persons, 60,000, is public",
+    ):
+        assert right in text
+
+
+def test_a_fixed_seed_is_known_from_the_ledger():
+    ledger = Ledger()
+    ledger.record(plan().settings, stream="of a seed", update=0)
+    ledger.record(plan().settings)
+    assert sum("fixed seed" in note for note in build_report(plan(), ledger)["notes"]) == 1
+    assert build_report(plan(), made(plan(), 2))["notes"] == []
+
+
+def test_epsilon_and_delta_are_properties_and_explained():
+    report = build_report(plan(), made(plan(), 1170))
+    assert (report.epsilon, report.delta) == (report["epsilon"], 1e-5)
+    bare = plan(noise_multiplier=0)
+    written = build_report(bare, made(bare, 1)).to_dict()
+    assert type(report)(written).epsilon == math.inf
+    text = report.summary_text()
+    assert f"a factor of e^epsilon = {math.exp(report.epsilon):.4g}, up or down" in text
+    assert "up to delta = 1e-05 there is no promise at all" in text
+    assert "e^epsilon = e^750" in meaning(750.0, 1e-5)

@@ -203,3 +203,65 @@ def test_a_report_reads_back_as_it_was_written(tmp_path):
     report = PrivacyReport.read_json(tmp_path / "privacy_report.json")
     assert report["epsilon"] == math.inf
     assert report == build_report(plan(noise_multiplier=0), Ledger.read(tmp_path))
+
+
+@pytest.mark.parametrize("key", ["covered", "not_covered", "assumptions"])
+@pytest.mark.parametrize("value", [[], ["everything"]], ids=["empty", "other"])
+def test_changed_words_are_named(folder, key, value):
+    tamper(folder, **{key: value})
+    assert any(text.startswith(key) for text in verify(folder).differences)
+
+
+@pytest.mark.parametrize(
+    "unit, agrees",
+    [
+        ("one record", True),
+        ("one record (a row)", True),
+        ("one person: all records with one group id, one of them used in an update", False),
+        ("a hospital", False),
+    ],
+)
+def test_the_unit_is_judged_its_name_is_not(folder, unit, agrees):
+    tamper(folder, unit=unit)
+    result = verify(folder)
+    assert result.agrees == agrees
+    assert agrees or result.differences[0].startswith("unit: ")
+
+
+@pytest.mark.parametrize("updates", [0, 3])
+def test_persons_agree_and_may_not_become_records(tmp_path, updates):
+    run(tmp_path, plan(records_per_unit=3), updates=updates)
+    assert verify(tmp_path).agrees
+    tamper(tmp_path, unit="one record")
+    assert not verify(tmp_path).agrees
+
+
+def test_the_note_on_a_seed_that_the_ledger_knows_may_not_be_dropped(tmp_path):
+    with Ledger(tmp_path) as ledger:
+        ledger.record(plan().settings, stream="of a seed", update=0)
+        build_report(plan(), ledger).write_json(tmp_path / "privacy_report.json")
+    assert verify(tmp_path).agrees
+    tamper(tmp_path, notes=[])
+    assert "a fixed seed was used" in str(verify(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"target_epsilon": 1.0}, {"target_epsilon": 5.0}, {"planned_steps": 90}, {"planned_steps": 9}],
+    ids=str,
+)
+def test_a_target_and_planned_steps_must_fit_the_noise(tmp_path, changes):
+    run(tmp_path, plan(noise_multiplier=None, epsilon=2.0))
+    assert verify(tmp_path).agrees
+    tamper(tmp_path, **changes)
+    assert any("planned_steps" in text for text in verify(tmp_path).differences)
+
+
+def test_words_of_another_tfdp_are_remarked_not_judged(folder):
+    values = json.loads((folder / "privacy_report.json").read_text())
+    tamper(folder, covered=["all"], versions={**values["versions"], "tfdp": "0.0.9"})
+    result = verify(folder)
+    assert result.agrees and "in the words of another tfdp (0.0.9" in str(result)
+    values.pop("assumptions")
+    (folder / "privacy_report.json").write_text(json.dumps({**values, "unit": "a row"}))
+    assert verify(folder).agrees and "are not judged" in str(verify(folder))

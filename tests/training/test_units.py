@@ -79,7 +79,7 @@ def test_the_report_names_persons_and_counts_them():
     assert report["unit"].startswith("one person: all records with one group id")
     assert (report["num_examples"], report["expected_batch_size"]) == (20, 4)
     assert report["epsilon"] == p.epsilon
-    assert "units that belong together" in report.summary_text()
+    assert "persons who belong together" in report.summary_text()
 
 
 def test_noise_and_secure_noise_go_with_persons():

@@ -17,9 +17,11 @@ _FROM_LEDGER = (
     "count_noise_standard_deviation noise_standard_deviation noise_convention noise_mechanism "
     "sampling sampling_probability expected_batch_size num_examples adjacency steps "
     "expected_epochs expected_coverage attacker_true_positive_rate epsilon_of_groups "
-    "segments tensorflow_privacy_statement"
+    "records_per_unit segments tensorflow_privacy_statement"
 ).split()
 _FROM_PLAN = ("delta", "target_epsilon", "planned_steps")
+#: What is said in the words of one version of this package.
+_WORDS = ("covered", "not_covered", "assumptions")
 _ACCOUNTING_PACKAGES = ("tensorflow-privacy", "dp-accounting")
 
 
@@ -42,6 +44,12 @@ def report_differences(stated: PrivacyReport, recomputed: PrivacyReport) -> Iter
         if key in _SINCE and not any(name in stated.values for name in _SINCE):
             continue
         yield from _compare(key, stated.values.get(key, _MISSING), recomputed[key])
+    if not other_words(stated, recomputed):
+        for key in _WORDS:
+            yield from _compare(key, stated.values.get(key, _MISSING), recomputed[key])
+        unit, true = str(stated.values.get("unit")), recomputed["unit"].partition(" (")[0]
+        if unit != true and not unit.startswith(f"{true} ("):  # a name of it may follow
+            yield f"unit: {_figure(unit)} in the report, {_figure(true)} recomputed"
     notes = stated.values.get("notes") or ()
     for note in recomputed["notes"]:
         if note not in notes:
@@ -87,6 +95,17 @@ def _figure(value: Any) -> str:
         return f"{value:.8g}"
     text = "none" if value is None else " ".join(str(value).split())
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def other_words(stated: PrivacyReport, recomputed: PrivacyReport) -> str:
+    """One sentence if coverage, assumptions and unit are in the words of another version."""
+    theirs = (stated.values.get("versions") or {}).get("tfdp")
+    if theirs == recomputed["versions"]["tfdp"] and stated.values.get("assumptions") is not None:
+        return ""
+    return (
+        f"unit, covered, not_covered and assumptions are not judged: they are in the words of "
+        f"another tfdp ({theirs}, this is {recomputed['versions']['tfdp']})"
+    )
 
 
 def other_versions(stated: PrivacyReport, recomputed: PrivacyReport) -> list[str]:

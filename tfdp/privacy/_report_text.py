@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-ADJACENCY_WORDS = {
-    "add_or_remove_one": "data sets that differ by the presence of one record",
-    "zero_out": "data sets in which one record is, or is not, blanked out",
-    "replace_one": "data sets in which one record is replaced by another",
-}
+from tfdp.privacy import _report_scope as scope
+from tfdp.privacy import interpretation
+
 SAMPLING_WORDS = {
     "poisson": "Poisson, each record by its own coin",
     "full_batch": "full batch, every record in every update",
@@ -28,12 +26,9 @@ NOISE_WORDS = {
 }
 
 
-def unit_words(records_per_unit: int | None) -> str:
-    """What is protected."""
-    if records_per_unit is None:
-        return "one record"
-    used = f"at most {records_per_unit} of them" if records_per_unit > 1 else "one of them"
-    return f"one person: all records with one group id, {used} used in an update"
+def sampling_words(v: Mapping[str, Any]) -> str:
+    """How the records of an update are chosen."""
+    return scope.of_units(SAMPLING_WORDS[v["sampling"]], v)
 
 
 def clipping_words(v: Mapping[str, Any]) -> str:
@@ -52,7 +47,7 @@ def clipping_words(v: Mapping[str, Any]) -> str:
             f"{v['count_noise_standard_deviation']:.5g}; the noise multiplier covers it, and "
             f"leaves {v['gradient_noise_multiplier']:.5g} clip norms on the sum"
         )
-    return f"all weights jointly: no record's part has a norm above {bound}"
+    return f"all weights jointly: no {scope.of_units('record', v)}'s part has a norm above {bound}"
 
 
 def summary_text(v: Mapping[str, Any]) -> str:
@@ -63,9 +58,11 @@ def summary_text(v: Mapping[str, Any]) -> str:
     """
     attack = v["attacker_true_positive_rate"]
     rows = [
-        ("protects", f"{v['unit']}; {ADJACENCY_WORDS[v['adjacency']]}"),
+        ("means", interpretation.meaning(v["epsilon"], v["delta"], scope.of_units("record", v))),
+        ("protects", f"{v['unit']}; {scope.adjacency_words(v)}"),
+        ("against", scope.attacker_words(v)),
         ("accountant", _accountants(v)),
-        ("sampling", f"{SAMPLING_WORDS[v['sampling']]}; {_rate(v)}"),
+        ("sampling", f"{sampling_words(v)}; {_rate(v)}"),
         ("updates", f"{v['steps']} of {v['planned_steps']} planned; {_coverage(v)}"),
         ("clipping", clipping_words(v)),
         (
@@ -80,9 +77,10 @@ def summary_text(v: Mapping[str, Any]) -> str:
             f"{attack['0.001']:.2%} at 0.1 %",
         ),
         ("groups", _groups(v)),
-        ("covered", "; ".join(v["covered"])),
+        ("covered", scope.covered_words(v)),
         ("not covered", "; ".join(v["not_covered"])),
     ]
+    rows += [("assumed", text) for text in v.get("assumptions") or ()]
     if v["public_data"]:
         rows.append(("public data", f"{'; '.join(v['public_data'])}: cost nothing"))
     rows += [("note", note) for note in v["notes"]]
@@ -98,11 +96,8 @@ def _accountants(v: Mapping[str, Any]) -> str:
 
 
 def _groups(v: Mapping[str, Any]) -> str:
-    units = (
-        "records of one person" if v["unit"] == unit_words(None) else "units that belong together"
-    )
     figures = [f"{size}: {epsilon:.4g}" for size, epsilon in v["epsilon_of_groups"].items()]
-    return f"epsilon for {units} is at most {', '.join(figures) or 'unknown'}"
+    return f"epsilon for {scope.group_words(v)} is at most {', '.join(figures) or 'unknown'}"
 
 
 def _rate(v: Mapping[str, Any]) -> str:
@@ -111,7 +106,8 @@ def _rate(v: Mapping[str, Any]) -> str:
 
 
 def _coverage(v: Mapping[str, Any]) -> str:
-    epochs = f"each record used {v['expected_epochs']:.3g} times on average"
+    used = scope.of_units("each record used", v)
+    epochs = f"{used} {v['expected_epochs']:.3g} times on average"
     if v["expected_coverage"] is None:
         return epochs
     return f"{epochs}, {v['expected_coverage']:.2%} of them at least once"

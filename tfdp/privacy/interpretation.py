@@ -26,6 +26,24 @@ def most_true_positives(false_positive_rate: float, epsilon: float, delta: float
     return min(1.0, direct, exchanged)
 
 
+def meaning(epsilon: float, delta: float, unit: str = "record") -> str:
+    """What epsilon and delta promise, for people who meet them for the first time.
+
+    Args:
+        epsilon: of the guarantee; may be infinite.
+        delta: of the guarantee.
+        unit: what it protects one of.
+    """
+    if math.isinf(epsilon):
+        return "epsilon is infinite: there is no promise at all"
+    factor = f"{math.exp(epsilon):.4g}" if epsilon < 100 else f"e^{epsilon:.4g}"
+    return (
+        f"the model changes nobody's odds about one {unit} (whether it is in the data, or which of "
+        f"two it is) by more than a factor of e^epsilon = {factor}, up or down; with a probability "
+        f"of up to delta = {delta:.3g} there is no promise at all"
+    )
+
+
 def expected_epochs(segments: Iterable[Segment]) -> float:
     """How often a record is used on average."""
     return sum(s.updates * s.settings.sampling_probability for s in segments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import importlib.metadata
 import json
 import os
@@ -12,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfdp.privacy import _report_file as file
+from tfdp.privacy import _report_scope as scope
 from tfdp.privacy import interpretation
-from tfdp.privacy._report_text import NOISE_WORDS, summary_text, unit_words
+from tfdp.privacy._report_text import NOISE_WORDS, summary_text
 from tfdp.privacy.accounting import epsilon as account
 from tfdp.privacy.accounting import (
     epsilon_by_accountant,
@@ -36,26 +38,23 @@ ADAPTIVE_NOISE_CONVENTION = (
     "deviation on the clipped sum = gradient_noise_multiplier * the clip norm of the moment, which "
     "starts at l2_norm_clip; the noisy sum is then divided by expected_batch_size"
 )
+CHANGED_NOTE = (
+    "some updates ran under other settings than the plan's; epsilon counts them all, the single "
+    "settings are listed under segments"
+)
 SEED_NOTE = (
     "a fixed seed was used: whoever knows the seed can take the noise off again, so this run is "
     "a test and carries no guarantee against them"
 )
 # Keys that the schema gained, and what reports without them mean.
-_LATER_KEYS = {"noise_mechanism": NOISE_WORDS[False], "epsilon_of_groups": {}, "public_data": []}
+_LATER_KEYS: dict[str, Any] = {
+    "noise_mechanism": NOISE_WORDS[False],
+    "epsilon_of_groups": {},
+    "public_data": [],
+    "assumptions": None,
+}
 _GROUPS = (2, 4, 8)
 _PACKAGES = ("tensorflow", "keras", "tensorflow-privacy", "dp-accounting", "numpy", "scipy")
-
-_COVERED = (
-    "every weight, optimizer state and checkpoint of the model, at every update, and anything "
-    "computed from them",
-)
-_NOT_COVERED = (
-    "figures computed from the private records themselves: training loss and metrics, gradient "
-    "norms, logs",
-    "choices made by looking at private results, such as hyper-parameters tuned on other runs",
-    "a vocabulary, statistics or initial weights that were not public",
-    "people with several records, or several group ids: see epsilon_of_groups",
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +71,16 @@ class PrivacyReport:
     def __getitem__(self, key: str) -> Any:
         return self.values[key]
 
+    @property
+    def epsilon(self) -> float:
+        """Epsilon of all updates that were made; may be infinite."""
+        return float(self.values["epsilon"])
+
+    @property
+    def delta(self) -> float:
+        """The delta at which epsilon holds."""
+        return float(self.values["delta"])
+
     def __str__(self) -> str:
         return self.summary_text()
 
@@ -86,9 +95,11 @@ class PrivacyReport:
     def write_html(self, path: str | os.PathLike[str]) -> None:
         """Writes the content for people: one file that opens offline, on any screen.
 
-        Epsilon against updates is computed for its curve, a few seconds of work.
+        Epsilon against updates is computed for its curve, a few seconds of work. The page bears
+        the day on which it was made; the JSON does not, so that it can be made again to the byte.
         """
-        file.write_whole(path, render(self.values))
+        today = datetime.datetime.now(datetime.UTC).date()
+        file.write_whole(path, render(self.values, today))
 
     @classmethod
     def read_json(cls, path: str | os.PathLike[str]) -> PrivacyReport:
@@ -98,7 +109,8 @@ class PrivacyReport:
             FileNotFoundError: there is no such file.
             ValueError: it is not a privacy report, or one of another schema version.
         """
-        return cls({**_LATER_KEYS, **file.read_values(path, SCHEMA_VERSION)})
+        values = file.read_values(path, SCHEMA_VERSION)
+        return cls({**_LATER_KEYS, "records_per_unit": _unit_of_segments(values), **values})
 
     def summary_text(self) -> str:
         """The guarantee in a few lines, for the end of a run."""
@@ -125,15 +137,18 @@ def build_report(
     noise_convention, noise_mechanism; sampling, sampling_probability, expected_batch_size,
     num_examples, adjacency; steps (updates made), planned_steps, expected_epochs,
     expected_coverage; attacker_true_positive_rate (by false positive rate); epsilon_of_groups (at
-    most, by number of records); unit, covered, not_covered, public_data, notes; segments (of the
-    ledger), counts, tensorflow_privacy_statement, versions.
+    most, by number of records, or of persons); unit, records_per_unit (None where a unit is one
+    record), covered, not_covered, assumptions, public_data, notes; segments (of the ledger),
+    counts, tensorflow_privacy_statement (None where persons are protected: it speaks of records),
+    versions.
 
     Args:
         plan: the plan of the run; it must have a delta.
         ledger: the updates that were made. Epsilon comes from them, not from the plan, and the
             settings are those of the latest of them.
         counts: further counts to carry, such as unreadable records by reason.
-        fixed_seed: whether sampling or noise came from a seed that somebody chose.
+        fixed_seed: whether sampling or noise came from a seed that somebody chose. Of updates
+            whose entries name their stream of randomness the ledger knows that by itself.
         unit: what one record, or one person's group id, stands for.
         notes: further remarks.
         public: public data that shaped the model: they cost nothing, and are named.
@@ -147,7 +162,15 @@ def build_report(
     guarantee = account(segments, plan.delta, plan.accountant)
     by_accountant = epsilon_by_accountant(segments, plan.delta)
     settings = ledger.entries[-1].settings if ledger.entries else plan.settings
-    remarks = [guarantee.note, SEED_NOTE if fixed_seed else "", _changes(plan, segments), *notes]
+    used = list(dict.fromkeys(segment.settings for segment in segments)) or [settings]
+    fixed_seed = fixed_seed or any(entry.stream is not None for entry in ledger.entries)
+    changed = any(segment.settings != plan.settings for segment in segments)
+    remarks = [
+        guarantee.note,
+        SEED_NOTE if fixed_seed else "",
+        CHANGED_NOTE if changed else "",
+        *notes,
+    ]
     return PrivacyReport(
         {
             "schema_version": SCHEMA_VERSION,
@@ -184,9 +207,11 @@ def build_report(
             "epsilon_of_groups": {
                 str(size): epsilon_of_group(segments, plan.delta, size) for size in _GROUPS
             },
-            "unit": unit or unit_words(settings.records_per_unit),
-            "covered": list(_COVERED),
-            "not_covered": list(_NOT_COVERED),
+            "unit": scope.unit_words(settings.records_per_unit, unit),
+            "records_per_unit": settings.records_per_unit,
+            "covered": scope.covered(guarantee.epsilon),
+            "not_covered": scope.not_covered(settings.records_per_unit),
+            "assumptions": scope.assumptions(used, guarantee.epsilon),
             "public_data": list(public),
             "notes": [remark for remark in remarks if remark],
             "segments": [entry.to_dict() for entry in ledger.entries],
@@ -211,17 +236,16 @@ def versions() -> dict[str, str | None]:
     return found
 
 
-def _changes(plan: PrivacyPlan, segments: Sequence[Segment]) -> str:
-    if all(segment.settings == plan.settings for segment in segments):
-        return ""
-    return (
-        "some updates ran under other settings than the plan's; epsilon counts them all, the "
-        "single settings are listed under segments"
-    )
+def _unit_of_segments(values: Mapping[str, Any]) -> int | None:
+    """Of the latest segment, as a report's settings are."""
+    segments = values.get("segments")
+    return segments[-1]["settings"].get("records_per_unit") if segments else None
 
 
 def _statements(segments: Sequence[Segment], delta: float) -> str | None:
-    """tensorflow-privacy's statement on each setting by itself."""
+    """tensorflow-privacy's statement on each setting by itself; it has no words for persons."""
+    if any(segment.settings.records_per_unit is not None for segment in segments):
+        return None
     by_settings: dict[Any, int] = {}
     for segment in segments:
         by_settings[segment.settings] = by_settings.get(segment.settings, 0) + segment.updates

@@ -9,15 +9,19 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfdp.privacy._report_differences import other_versions, report_differences
+from tfdp.privacy._report_differences import other_versions, other_words, report_differences
 from tfdp.privacy._report_text import NOISE_WORDS
-from tfdp.privacy.accounting import ACCOUNTANTS, Guarantee
+from tfdp.privacy.accounting import ACCOUNTANTS, Guarantee, epsilon_by_accountant
 from tfdp.privacy.ledger import FILE_NAME as LEDGER_NAME
 from tfdp.privacy.ledger import Ledger, LedgerError
 from tfdp.privacy.plan import PrivacyPlan
-from tfdp.privacy.report import PrivacyReport, build_report
+from tfdp.privacy.report import CHANGED_NOTE, PrivacyReport, build_report
+from tfdp.privacy.settings import Segment
 
 REPORT_NAME = "privacy_report.json"
+#: Calibrated noise comes this near its target, with room for other versions and rounding.
+_CALIBRATION = 1e-3
+_LITTLE_NOISE = 2e-3  # where calibration stops short of a large target
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,9 +67,15 @@ def verify(
     """Says whether a privacy report agrees with its ledger.
 
     Epsilon by every accountant, the attacker's rates, the settings, coverage and the segments
-    are computed again from the ledger, at the report's delta. What the ledger cannot know is not
-    judged: delta itself, the planned number of steps, the protected unit, counts, and whether a
-    seed was fixed.
+    are computed again from the ledger, at the report's delta. So is what is said of them: covered
+    and not covered, assumptions, whether a record or a person is the unit, and the notes on fixed
+    seeds and changed settings (words only where the same tfdp made the report). A target and the
+    planned number of steps must fit the noise, where all updates had the same settings.
+
+    What the ledger cannot know is not judged: delta itself, a target and a number of planned steps
+    that fit the noise (or one of them left out), what a record is called, public data, counts,
+    further notes and keys, versions, and a seed where the ledger names no stream of randomness,
+    as it does for seeded calls of fit.
 
     Args:
         path: a run's folder, with `privacy_report.json` and `ledger.jsonl` in it, or a report.
@@ -92,7 +102,7 @@ def verify(
         ledger_path,
         recomputed["epsilon"],
         report["delta"],
-        tuple(report_differences(report, recomputed)),
+        (*report_differences(report, recomputed), *_misfit(report, record)),
         tuple(_remarks(report, recomputed)),
     )
 
@@ -100,7 +110,6 @@ def verify(
 def _stated_plan(path: Path, report: PrivacyReport) -> PrivacyPlan:
     """A plan of what the report states; only its delta and accountant decide anything."""
     values = report.values
-    titles = {Guarantee(0, 0.5, name).accountant_title: name for name in ACCOUNTANTS[1:]}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the plan's own run was warned of a large delta
@@ -117,7 +126,7 @@ def _stated_plan(path: Path, report: PrivacyReport) -> PrivacyPlan:
                     "secure": values["noise_mechanism"] == NOISE_WORDS[True],
                     "records_per_unit": _records_per_unit(values),
                     "clipping": values.get("clipping", "flat"),
-                    "accountant": titles.get(values["accountant"], "auto"),
+                    "accountant": _accountant(values["accountant"]),
                     "target_epsilon": values["target_epsilon"],
                 }
             )
@@ -126,10 +135,37 @@ def _stated_plan(path: Path, report: PrivacyReport) -> PrivacyPlan:
         raise ValueError(f"{path} is not a complete privacy report: {what}") from error
 
 
+def _accountant(title: Any) -> str:
+    titles = {Guarantee(0, 0.5, name).accountant_title: name for name in ACCOUNTANTS[1:]}
+    return titles.get(title, "auto")
+
+
 def _records_per_unit(values: Mapping[str, Any]) -> int | None:
     """Of the latest segment, as the report's settings are."""
     segments = values["segments"]
-    return segments[-1]["settings"].get("records_per_unit") if segments else None
+    if not segments:
+        return values["records_per_unit"]
+    return segments[-1]["settings"].get("records_per_unit")
+
+
+def _misfit(report: PrivacyReport, ledger: Ledger) -> Iterator[str]:
+    """The noise of a plan with a target follows from the target and the number of updates."""
+    values, settings = report.values, {entry.settings for entry in ledger.entries}
+    if values["target_epsilon"] is None or len(settings) != 1 or CHANGED_NOTE in values["notes"]:
+        return
+    target, whole = values["target_epsilon"], Segment(settings.pop(), values["planned_steps"])
+    figures = epsilon_by_accountant([whole], report.delta)
+    least = min((figure for figure in figures.values() if figure is not None), default=None)
+    if least is None or whole.settings.noise_multiplier < _LITTLE_NOISE:
+        return
+    # The plan was calibrated by the accountant that the report names, or by a tighter one.
+    own = figures.get(_accountant(values["accountant"]))
+    too_much = least * (1 - _CALIBRATION) > target
+    if too_much or (own is not None and own * (1 + _CALIBRATION) < target):
+        yield (
+            f"target_epsilon and planned_steps: {target:.6g} and {whole.updates} in the report, "
+            f"but so many updates with the ledger's noise come to {least:.6g}"
+        )
 
 
 def _ledger_path(report: Path, ledger: str | os.PathLike[str] | None) -> Path:
@@ -148,3 +184,5 @@ def _remarks(stated: PrivacyReport, recomputed: PrivacyReport) -> Iterator[str]:
     if isinstance(known, int) and made > known:
         yield f"the ledger holds {made - known} more updates: the report may simply be older"
     yield from other_versions(stated, recomputed)
+    if words := other_words(stated, recomputed):
+        yield words

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from tfdp.privacy._report_text import ADJACENCY_WORDS
+from tfdp.privacy import _report_scope as scope
+from tfdp.privacy import interpretation
 from tfdp.privacy.html import parts
 from tfdp.privacy.html.chart import chart
 from tfdp.privacy.html.curve import curves
@@ -16,8 +18,8 @@ from tfdp.privacy.html.numbers import count, figure, percent
 Values = Mapping[str, Any]
 
 
-def headline(v: Values) -> str:
-    """The figure itself, and what it means in a sentence."""
+def headline(v: Values, made: datetime.date) -> str:
+    """The figure itself, what it means in a sentence, and when the report was made."""
     if math.isinf(v["epsilon"]):
         title = "No guarantee"
         meaning = "Epsilon is infinite: these settings hide nobody."
@@ -29,10 +31,8 @@ def headline(v: Values) -> str:
             f"An attacker who falsely accuses 1% of those who were not in the data can recognise "
             f"at most {percent(v['attacker_true_positive_rate']['0.01'])} of those who were."
         )
-    return (
-        f'<header>\n<p class="kind">Privacy report</p>\n<h1>{title}</h1>\n'
-        f"<p>{escape(meaning)}</p>\n</header>"
-    )
+    kind = f'<p class="kind">Privacy report, made on {made.isoformat()}</p>'
+    return f"<header>\n{kind}\n<h1>{title}</h1>\n<p>{escape(meaning)}</p>\n</header>"
 
 
 def notes(v: Values) -> str:
@@ -49,13 +49,10 @@ def protection(v: Values) -> str:
         parts.facts(
             [
                 ("Protected", str(v["unit"])),
-                ("Adjacency", f"{ADJACENCY_WORDS[v['adjacency']]} ({v['adjacency']})"),
-                (
-                    "Against",
-                    "anyone who gets the model or any of its checkpoints, even if they know the "
-                    "program, every other record and have unlimited computing power",
-                ),
-                ("Covered", "; ".join(v["covered"])),
+                ("Adjacency", f"{scope.adjacency_words(v)} ({v['adjacency']})"),
+                ("Against", scope.attacker_words(v)),
+                ("Covered", scope.covered_words(v)),
+                ("Meaning", _meaning(v)),
                 *_groups(v),
                 *_public(v),
             ]
@@ -64,9 +61,14 @@ def protection(v: Values) -> str:
 
 
 def _groups(v: Values) -> list[tuple[str, str]]:
-    """What the guarantee is worth to people with several records."""
+    """What the guarantee is worth to several units that belong together."""
     found = [f"{size}: ε ≤ {figure(epsilon)}" for size, epsilon in v["epsilon_of_groups"].items()]
-    return [("Several records of one person", ", ".join(found))] if found else []
+    return [(f"Several {scope.group_words(v)}", ", ".join(found))] if found else []
+
+
+def _meaning(v: Values) -> str:
+    text = interpretation.meaning(v["epsilon"], v["delta"], scope.of_units("record", v))
+    return text[0].upper() + text[1:]
 
 
 def _public(v: Values) -> list[tuple[str, str]]:
@@ -85,12 +87,16 @@ def attack(v: Values) -> str:
     return parts.section(
         "The best an attacker can do",
         parts.paragraph(
-            "The largest true-positive rate that any test of whether a record was used can have:"
+            scope.of_units(
+                "The largest true-positive rate that any test of whether a record was used can "
+                "have:",
+                v,
+            )
         ),
         f'<div class="attack">{cells}</div>',
         parts.paragraph(
-            "These are limits that the guarantee proves, not attacks that were made; real "
-            "attackers may do far worse.",
+            "These are limits that the guarantee proves, not attacks that were made; usual attacks "
+            "find far fewer.",
             "soft",
         )
         if math.isfinite(v["epsilon"])

@@ -6,19 +6,12 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any
 
-from tfdp.privacy._report_text import SAMPLING_WORDS, clipping_words
+from tfdp.privacy._report_scope import of_units
+from tfdp.privacy._report_text import clipping_words, sampling_words
 from tfdp.privacy.html import parts
 from tfdp.privacy.html.numbers import count, figure, percent
 
 Values = Mapping[str, Any]
-
-_SAMPLING_ASSUMPTIONS = {
-    "poisson": "each record took part in each update on its own coin, unknown to the attacker",
-    "full_batch": "every record took part in every update",
-    "fixed_size": "each update drew its records anew, uniformly, unknown to the attacker",
-    "none": "each record was used at most once in a pass over the data",
-    "arbitrary": "nothing about the order in which records were used",
-}
 
 
 def mechanism(v: Values) -> str:
@@ -27,25 +20,26 @@ def mechanism(v: Values) -> str:
 
 
 def _mechanism(v: Values) -> Iterator[tuple[str, str]]:
+    one = of_units("record", v)
     yield "Noise multiplier", figure(v["noise_multiplier"], 5)
     yield "Clip norm (ℓ₂)", figure(v["l2_norm_clip"])
     yield "Clipping", clipping_words(v)
     if v.get("sensitivity") is not None:
-        yield "Sensitivity", f"one record moves the sum by at most {figure(v['sensitivity'])}"
+        yield "Sensitivity", f"one {one} moves the sum by at most {figure(v['sensitivity'])}"
     yield "Noise", f"standard deviation {figure(v['noise_standard_deviation'], 5)} on the sum"
     yield "Mechanism", v["noise_mechanism"]
     yield "Convention", v["noise_convention"]
-    yield "Sampling", f"{SAMPLING_WORDS[v['sampling']]} ({v['sampling']})"
+    yield "Sampling", f"{sampling_words(v)} ({v['sampling']})"
     yield (
         "Rate",
         f"q = {count(v['expected_batch_size'])} / {count(v['num_examples'])} = "
         f"{figure(v['sampling_probability'])}",
     )
-    yield "Expected batch", f"{count(v['expected_batch_size'])} records"
+    yield "Expected batch", f"{count(v['expected_batch_size'])} {one}s"
     yield "Updates", f"{count(v['steps'])} made, {count(v['planned_steps'])} planned"
-    yield "Epochs", f"each record used {figure(v['expected_epochs'])} times on average"
+    yield "Epochs", f"each {one} used {figure(v['expected_epochs'])} times on average"
     if v["expected_coverage"] is not None:
-        yield "Coverage", f"{percent(v['expected_coverage'])} of the records used at least once"
+        yield "Coverage", f"{percent(v['expected_coverage'])} of the {one}s used at least once"
     target = v["target_epsilon"]
     yield "Target", "none was set" if target is None else f"ε = {figure(target)}"
 
@@ -59,18 +53,7 @@ def assumptions(v: Values) -> str:
     """What must be true for the figure to hold."""
     return parts.section(
         "What the figure rests on",
-        parts.bullets(
-            [
-                f"the number of records, {count(v['num_examples'])}, is public",
-                f"sampling: {_SAMPLING_ASSUMPTIONS[v['sampling']]}",
-                f"no record adds more than {figure(v['l2_norm_clip'])} to the sum of gradients",
-                "the noise is as described, and nobody knows the key that it was drawn from; "
-                "attacks on the rounding of floating-point numbers, other than those of secure "
-                "noise, are left aside",
-                "the ledger lists every update on these records; other models trained on them "
-                "add to epsilon",
-            ]
-        ),
+        parts.bullets(v.get("assumptions") or ()),
     )
 
 

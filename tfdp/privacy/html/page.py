@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping
 from string import Template
 from typing import Any
@@ -29,7 +30,6 @@ agrees with its ledger.</footer>
 """)
 
 _SECTIONS = (
-    guarantee.headline,
     guarantee.notes,
     guarantee.protection,
     guarantee.attack,
@@ -44,11 +44,13 @@ _SECTIONS = (
 )
 
 
-def render(values: Mapping[str, Any]) -> str:
+def render(values: Mapping[str, Any], made: datetime.date) -> str:
     """A privacy report for people: one HTML file without outside references or scripts.
 
     Args:
         values: of a `PrivacyReport`.
+        made: the day of its making.
     """
-    content = "\n".join(part for part in (section(values) for section in _SECTIONS) if part)
+    sections = [guarantee.headline(values, made), *(section(values) for section in _SECTIONS)]
+    content = "\n".join(part for part in sections if part)
     return _PAGE.substitute(style=STYLE, content=content, schema=values["schema_version"])
