@@ -7,6 +7,8 @@ import tensorflow as tf
 
 import tfdp
 from tests.training.models import classifier, compiled, separable
+from tfdp.export import read_report
+from tfdp.privacy import verify
 
 PLAN = {"num_examples": 500, "batch_size": 50, "clip_norm": 1.0, "noise_multiplier": 0.5}
 
@@ -191,6 +193,41 @@ def test_export_serves_what_predict_gives(tmp_path):
     bundle = tf.saved_model.load(tmp_path / "served")
     predicted = model.predict(features, verbose=0)
     np.testing.assert_allclose(bundle.serve(features), predicted, atol=1e-5)
+
+
+def test_export_carries_report_and_ledger_and_needs_no_tfdp(tmp_path, run_in_subprocess):
+    model, _ = fitted(steps=3)
+    served = tmp_path / "served"
+    model.export(served, verbose=False)
+    report = read_report(served)
+    assert report["epsilon"] == model.privacy_report().epsilon
+    assert "counts" not in report and report["steps"] == 3
+    assert verify(served / "assets").agrees
+    assert "Counts" not in (served / "assets" / "privacy_report.html").read_text()
+    assert sorted(file.name for file in (served / "assets").iterdir()) == [
+        "ledger.jsonl", "privacy_report.html", "privacy_report.json",
+    ]  # fmt: skip
+    code = f"""
+        import sys
+        import tensorflow as tf
+        bundle = tf.saved_model.load({str(served)!r})
+        print(bundle.serve(tf.zeros([2, 10])).shape)
+        print([name for name in sys.modules if name.startswith("tfdp")])
+        """
+    assert run_in_subprocess(code).split("\n")[:2] == ["(2, 2)", "[]"]
+
+
+def test_export_leaves_no_report_of_an_earlier_model(tmp_path):
+    model, _ = fitted(steps=3)
+    model.export(tmp_path / "served", verbose=False)
+    bare = compiled(
+        classifier(), None, tfdp.optimizers.DPSGD(1.0, l2_norm_clip=1.0, noise_multiplier=1.0)
+    )
+    bare.export(tmp_path / "served", verbose=False)
+    assert [file.name for file in (tmp_path / "served" / "assets").iterdir()] == ["ledger.jsonl"]
+    plain = tfdp.make_private(classifier())
+    plain.export(tmp_path / "plain", verbose=False)
+    assert list((tmp_path / "plain" / "assets").iterdir()) == []
 
 
 def test_several_outputs_losses_and_weight_regularizers_train():

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import os
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
 import keras
+import tensorflow as tf
+
+from tfdp.privacy import Ledger, PrivacyReport
+from tfdp.privacy.ledger import FILE_NAME as LEDGER
+from tfdp.privacy.verification import REPORT_NAME as REPORT
+
+_PAGE = "privacy_report.html"
+_SAVED_MODEL = "tf_saved_model"
 
 # A mixin before a Keras model class, which brings what is not defined here.
 _MIXIN: Any = object
@@ -25,6 +36,26 @@ class SavedAsPlain(_MIXIN):
         """
         with self._as_plain_class():
             keras.Model.save(self, filepath, *args, **kwargs)
+
+    def export(self, filepath: Any, format: str = _SAVED_MODEL, *args: Any, **kwargs: Any) -> None:
+        """Exports like Keras; a SavedModel takes the ledger and the privacy report along.
+
+        They lie in its ``assets``, where ``tfdp.export.read_report(filepath)`` finds the report
+        and ``tfdp.privacy.verify(filepath + "/assets")`` judges it. Exact counts of private
+        records are left out. Without a plan there is a ledger and no report, before ``compile``
+        neither. Files of other formats have no room for them.
+        """
+        super().export(filepath, format, *args, **kwargs)
+        if "_private" not in self.__dict__:
+            return
+        if format == _SAVED_MODEL:
+            _write_spending(self, os.path.join(os.fspath(filepath), "assets"))
+        else:
+            logging.getLogger(__name__).warning(
+                "A model in format %r carries no ledger and no privacy report: hand out what "
+                "privacy_report() gives beside it.",
+                format,
+            )
 
     def get_config(self) -> dict[str, Any]:
         """Returns the configuration of the plain model."""
@@ -49,3 +80,23 @@ class SavedAsPlain(_MIXIN):
             yield
         finally:
             self.__class__ = private
+
+
+def _write_spending(model: Any, folder: str) -> None:
+    """Writes ledger, report and its page, through TensorFlow: models may lie in a remote store."""
+    with tempfile.TemporaryDirectory() as scratch:
+        with Ledger(scratch) as copy:
+            copy.merge(model.ledger)
+        if model.privacy is not None and model.privacy.delta is not None:
+            values = model.privacy_report().values
+            # Counts are exact facts about private records: they stay with whoever holds the data.
+            report = PrivacyReport({key: values[key] for key in values if key != "counts"})
+            report.write_json(os.path.join(scratch, REPORT))
+            report.write_html(os.path.join(scratch, _PAGE))
+        tf.io.gfile.makedirs(folder)
+        for name in (LEDGER, REPORT, _PAGE):
+            written, target = os.path.join(scratch, name), os.path.join(folder, name)
+            if os.path.exists(written):
+                tf.io.gfile.copy(written, target, overwrite=True)
+            elif tf.io.gfile.exists(target):  # of an earlier model in the same place
+                tf.io.gfile.remove(target)
