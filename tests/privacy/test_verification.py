@@ -77,6 +77,8 @@ def test_several_settings_agree_and_their_note_may_not_be_dropped(tmp_path):
     assert verify(tmp_path).agrees
     tamper(tmp_path, notes=[])
     assert "other settings" in str(verify(tmp_path))
+    tamper(tmp_path, releases=[{"name": "means"}, {"name": "gradient"}])  # as of a last layer
+    assert verify(tmp_path).agrees
 
 
 @pytest.mark.parametrize(
