@@ -48,7 +48,12 @@ def main(_: list[str]) -> None:
         checkpoints = CheckpointEvery(
             model, workdir.checkpoints, config.training.checkpoint_seconds
         )
-        checkpoints.restore()
+        if not checkpoints.restore() and model.ledger.updates:
+            logging.warning(
+                "There is no checkpoint to go on from: the weights are new ones, and the %d "
+                "updates that the ledger holds stay spent.",
+                model.ledger.updates,
+            )
         if not train(model, config, data, workdir, checkpoints) or not writes:
             return
         report = results.write_all(model, config, data, workdir)

@@ -100,10 +100,16 @@ def test_every_launch_that_the_readme_names_exists():
 
 
 def test_the_readme_example_runs(run_in_subprocess):
-    """J6: the Keras example, as printed, on a small model and for two updates."""
-    [example] = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-    example = example.replace("steps=500", "steps=2")
-    assert "steps=2" in example
+    """J6: the Keras examples, as printed, on a small model and for two updates."""
+    first, crash_safe = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    first = first.replace("steps=500", "steps=2")
+    assert "steps=2" in first
+    between = """
+        fresh = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, "softmax")])
+        model = tfdp.make_private(fresh)
+        optimizer = tfdp.optimizers.DPSGD(0.1, privacy=plan)
+        loss = "sparse_categorical_crossentropy"
+    """
     setup = """
         import os, tempfile
         import keras, numpy as np
@@ -112,6 +118,7 @@ def test_the_readme_example_runs(run_in_subprocess):
         y = (x[:, 0] > 0).astype("int32")
         keras_model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, "softmax")])
     """
-    setup = "\n".join(line.strip() for line in setup.splitlines())
-    printed = run_in_subprocess(f"{setup}\n{example}", timeout=600)
-    assert "epsilon" in printed
+    setup, between = ("\n".join(map(str.strip, part.splitlines())) for part in (setup, between))
+    parts = [setup, first, between, crash_safe, "print('counted', model.ledger.updates)"]
+    printed = run_in_subprocess("\n".join(parts), timeout=600)
+    assert "epsilon" in printed and "counted 2" in printed

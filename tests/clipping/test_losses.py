@@ -14,7 +14,7 @@ from tests.clipping.reference import (
     squared_error,
     twins,
 )
-from tfdp.clipping import ScalarLossError, per_example_loss
+from tfdp.clipping import Batch, ClippedGradient, ScalarLossError, per_example_loss
 
 X, Y = floats(4, 4), ids(4, below=3)
 TOKENS, TARGETS = ids(4, 6, below=9), ids(4, 6, below=7)
@@ -151,3 +151,24 @@ def test_a_list_of_losses_and_loss_weights():
     errors = np.mean((size - outputs[1].numpy()) ** 2, axis=1)
     kinds = tokens_loss(reduction="none")(Y, outputs[0]).numpy()
     np.testing.assert_allclose(found, kinds + 0.5 * errors, rtol=1e-6)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("engine", ["single_pass", "two_pass", "vectorized"])
+def test_a26_a_loss_that_users_write_sees_one_example_at_a_time(engine, compiled):
+    """Made-up examples cannot show what a loss does to others once one of them is far out."""
+
+    def loss(t, p):
+        return tf.reduce_sum((t - p) ** 2, -1) * tf.cast(tf.reduce_max(tf.abs(p)) < 50, tf.float32)
+
+    x, y = floats(5, 4), floats(5, 3)
+    x[2] *= 1e4
+    kernel = floats(4, 3)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, use_bias=False)])
+    model.layers[0].kernel.assign(kernel)
+    gradient = ClippedGradient(model, per_example_loss(loss), 1.0, engine, jit_compile=compiled)
+    batch = Batch(tf.constant(x), tf.constant(y), None, tf.ones([5], tf.bool), tf.constant([0, 1]))
+    call = tf.function(lambda: gradient([tf.constant(kernel)], [], batch), autograph=False)
+    expected = 2 * np.linalg.norm(x, axis=1) * np.linalg.norm(x @ kernel - y, axis=1)
+    expected[2] = 0  # this one alone has outputs beyond 50
+    np.testing.assert_allclose(call().norms, expected, rtol=1e-4)

@@ -349,3 +349,16 @@ def test_a_crash_at_any_moment_never_counts_too_little(tmp_path, monkeypatch):
             assert returned == 6 and number > 20
             return
     raise AssertionError("the crashes never ended")
+
+
+def test_a_ledger_behind_a_link_stays_where_it_is(tmp_path):
+    (tmp_path / "run").mkdir()
+    with Ledger(tmp_path / "central") as ledger:
+        ledger.record(UpdateSettings(100, 10, 1.0, 1.0))
+    (tmp_path / "run" / "ledger.jsonl").symlink_to(tmp_path / "central" / "ledger.jsonl")
+    with Ledger(tmp_path / "run") as ledger:
+        ledger.record(UpdateSettings(100, 10, 1.0, 1.0))
+        with pytest.raises(LedgerBusyError):
+            Ledger(tmp_path / "central")
+    assert (tmp_path / "run" / "ledger.jsonl").is_symlink()
+    assert Ledger.read(tmp_path / "central").updates == 2

@@ -143,3 +143,22 @@ def test_the_log_of_a_killed_run_loses_no_line_but_the_one_that_was_cut(tmp_path
     model = compiled(classifier(), plan)
     model.fit(*separable(), verbose=0, callbacks=[TrainingLog(path)])
     assert [entry["update"] for entry in TrainingLog.read(path)] == [2, 2]
+
+
+def test_checkpoints_of_an_earlier_run_are_not_trained_past(tmp_path):
+    run(tmp_path, seed=None, stop=4)
+    plan = tfdp.PrivacyPlan(500, 50, STEPS, 1.0, noise_multiplier=1.0, delta=1e-5)
+    model = compiled(classifier(), plan)
+    saver = CheckpointEvery(model, tmp_path / "checkpoints")
+    with pytest.raises(ValueError, match=r"Call restore\(\) before fit"):
+        model.fit(*separable(), verbose=0, callbacks=[saver])
+    assert model.ledger.updates == 0
+    saver.restore()
+    assert model.ledger.updates == 4
+
+
+def test_a_ledger_file_that_lacks_what_a_checkpoint_knows_is_refused(tmp_path):
+    run(tmp_path, seed=None, stop=4)
+    (tmp_path / "ledger.jsonl").unlink()
+    with pytest.raises(LedgerError, match="lacks 4 updates"):
+        run(tmp_path, seed=None)

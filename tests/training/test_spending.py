@@ -89,6 +89,33 @@ def test_a_replaced_optimizer_is_refused():
         model.fit(*separable(), verbose=0)
 
 
+def test_what_the_ledger_describes_cannot_be_exchanged_after_compile():
+    model = compiled(classifier(), plan())
+    with pytest.raises(AttributeError, match="compile again"):
+        model.optimizer.privacy = plan(noise=100.0)
+    model.optimizer.gradient_accumulation_steps = 2
+    with pytest.raises(ValueError, match="gradient_accumulation_steps was set to 2"):
+        model.fit(*separable(), verbose=0)
+    model.optimizer.gradient_accumulation_steps = None
+    model.optimizer.ledger = Ledger()
+    with pytest.raises(ValueError, match="ledger was replaced"):
+        model.fit(*separable(), verbose=0)
+    assert model.ledger.updates == 0
+    with pytest.raises(TypeError, match=r"ledger='folder': .*Ledger\('folder'\)"):
+        compiled(classifier(), plan(), ledger="folder")
+
+
+def test_c11_a_layer_frozen_by_a_callback_stops_the_run_before_the_next_update():
+    class Freeze(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            self.model.layers[1].trainable = False
+
+    model = compiled(classifier(), plan())
+    with pytest.raises(ValueError, match="trainable weights changed"):
+        model.fit(*separable(), verbose=0, callbacks=[Freeze()])
+    assert model.ledger.updates == 1
+
+
 def test_a_training_step_or_loss_of_the_models_own_is_refused_by_name():
     class Own(keras.Model):
         def compute_loss(self, **kwargs):

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from tfdp.clipping.alone import losses_alone
 from tfdp.clipping.lookups import impossible_ids_as_nan, is_plain_table
 
 
@@ -81,6 +82,12 @@ class Forward:
         """Returns (losses ``[B]``, outputs); call it inside a stateless scope."""
         outputs = self.outputs(x)
         return self.loss(y, outputs, sample_weight), outputs
+
+    def loss_of(self, y: Any, outputs: Any, sample_weight: Any, compiled: bool) -> tf.Tensor:
+        """Returns the losses ``[B]``; those of functions that users wrote one by one."""
+        if getattr(self.loss, "by_user", True):
+            return losses_alone(self.loss, y, outputs, sample_weight, compiled)
+        return self.loss(y, outputs, sample_weight)
 
 
 def without_padding(batch: Batch) -> Batch:

@@ -37,11 +37,26 @@ def per_example_loss(
             "layers by add_loss() cannot be told apart by example."
         )
     wrapped = keras.tree.map_structure(lambda one: None if one is None else _PerExample(one), loss)
-    return _LossesByExample(wrapped, loss_weights, output_names=output_names)
+    losses = _LossesByExample(wrapped, loss_weights, output_names=output_names)
+    losses.by_user = not all(map(_is_of_keras, keras.tree.flatten(loss)))
+    return losses
+
+
+def _is_of_keras(loss: Any) -> bool:
+    """Whether Keras wrote what is computed, which then is known to keep examples apart."""
+    loss = keras.losses.get(loss)  # names may be registered by users
+    parts = (loss, getattr(loss, "fn", loss))
+    return loss is None or all(getattr(p, "__module__", "").startswith("keras.") for p in parts)
 
 
 class _LossesByExample(compile_utils.CompileLoss):
-    """Keras's own matching of losses with outputs, without its running mean of every loss."""
+    """Keras's own matching of losses with outputs, without its running mean of every loss.
+
+    Attributes:
+      by_user: Whether a function that is not Keras's own is among the losses.
+    """
+
+    by_user = False
 
     def build(self, y_true, y_pred):
         # Keras makes the means on the first call. That is inside a trace, where a variable

@@ -71,7 +71,7 @@ def single_pass(
                 predictions = keras.tree.map_structure(
                     lambda leaf: _gradient_formed_once(leaf, batch.mask), outputs
                 )
-            losses = forward.loss(batch.y, predictions, batch.sample_weight)
+            losses = forward.loss_of(batch.y, predictions, batch.sample_weight, compiled)
         losses = tf.where(batch.mask, losses, 0)
     # Examples do not mix, so the gradient of the sum holds each example's own, row by row.
     tapped = [tensor for tap in recorder.taps for tensor in tap.tensors]

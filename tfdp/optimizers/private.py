@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Mapping
 from typing import Any
 
@@ -65,11 +66,15 @@ class PrivateOptimizer(_MIXIN):
                     "microbatch_size), and gradients are never scaled before clipping."
                 )
         if learning_rate is not None:
+            if isinstance(learning_rate, int | float) and not math.isfinite(learning_rate):
+                raise ValueError(
+                    f"{type(self).__name__}: learning_rate={learning_rate}: not finite."
+                )
             kwargs["learning_rate"] = learning_rate
         super().__init__(**kwargs)
         if isinstance(privacy, dict):
             privacy = PrivacyPlan.from_dict(privacy)
-        self.privacy = privacy
+        self._privacy = privacy
         self.ledger = Ledger.from_dict(ledger) if isinstance(ledger, dict) else ledger
         self.rate_factors = dict(rate_factors or {})
         clip, noise = _checked(type(self).__name__, l2_norm_clip, noise_multiplier, privacy)
@@ -77,6 +82,19 @@ class PrivateOptimizer(_MIXIN):
         self.clip_norm: keras.Variable | None = None
         if privacy is not None and isinstance(privacy.clipping, QuantileClipping):
             self.clip_norm = self._add_clip_norm(clip)
+
+    @property
+    def privacy(self) -> PrivacyPlan | None:
+        """The plan that clip norm and noise were taken from."""
+        return self._privacy
+
+    @privacy.setter
+    def privacy(self, plan: Any) -> None:
+        raise AttributeError(
+            f"The plan of a {type(self).__name__} cannot be exchanged: its noise is that of the "
+            "plan it was made with. Make another one, with privacy=plan, and compile again; what "
+            "has been spent stays counted."
+        )
 
     @property
     def l2_norm_clip(self) -> float:
@@ -156,8 +174,12 @@ def _checked(
             f"{name}: got l2_norm_clip={clip}, noise_multiplier={noise} and no plan. Give both "
             "numbers, or privacy=tfdp.PrivacyPlan(...)."
         )
-    if not 0 < clip < float("inf"):
-        raise ValueError(f"{name}: l2_norm_clip={clip}: expected a positive, finite number.")
-    if not 0 <= noise < float("inf"):
-        raise ValueError(f"{name}: noise_multiplier={noise}: expected a finite number >= 0.")
+    if not _is_number(clip) or not 0 < clip < float("inf"):
+        raise ValueError(f"{name}: l2_norm_clip={clip!r}: expected a positive, finite number.")
+    if not _is_number(noise) or not 0 <= noise < float("inf"):
+        raise ValueError(f"{name}: noise_multiplier={noise!r}: expected a finite number >= 0.")
     return float(clip), float(noise)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)

@@ -260,8 +260,9 @@ class Ledger:
 
 
 def _file_path(path: str | os.PathLike[str]) -> Path:
-    path = Path(path).absolute()  # a later change of folder must not move the ledger
-    return path if path.suffix == ".jsonl" else path / FILE_NAME
+    path = Path(path) if Path(path).suffix == ".jsonl" else Path(path) / FILE_NAME
+    # Neither a later change of folder nor a link, which renaming would replace, moves the ledger.
+    return path.resolve()
 
 
 def _release(file: LedgerFile, lock: FileLock) -> None:

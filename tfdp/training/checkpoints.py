@@ -10,6 +10,7 @@ import time
 import keras
 import tensorflow as tf
 
+from tfdp.privacy import Ledger, LedgerError
 from tfdp.training.state import PrivateState
 from tfdp.training.strategies import is_first_worker
 
@@ -25,7 +26,8 @@ class CheckpointEvery(keras.callbacks.Callback):
 
     Args:
       model: A compiled ``DPModel``; its weights exist.
-      directory: Where the checkpoints go.
+      directory: Where the checkpoints go. If it holds some already, call ``restore()`` before
+        ``fit``, which refuses to train past them.
       seconds: Time between two checkpoints.
       keep: Number of checkpoints kept.
 
@@ -50,17 +52,29 @@ class CheckpointEvery(keras.callbacks.Callback):
         self._seconds = seconds
         self._saved_at = time.monotonic()
         self._latest: int | None = None  # the update of the latest checkpoint
+        self._waiting = tf.train.latest_checkpoint(self._directory) is not None
         self._optimizer = model.optimizer
 
     def restore(self) -> bool:
-        """Loads the latest checkpoint; returns whether there was one."""
+        """Loads the latest checkpoint; returns whether there was one.
+
+        Raises:
+          LedgerError: The model's ledger is a file that lacks updates which the checkpoint knows.
+        """
         path = tf.train.latest_checkpoint(self._directory)
         if path is not None:
             self._checkpoint.restore(path)
             self._latest = int(self._optimizer.iterations.numpy())
+        self._waiting = False
         return path is not None
 
     def on_train_begin(self, logs: dict | None = None) -> None:
+        if self._waiting:
+            raise ValueError(
+                f"{self._directory} holds checkpoints of an earlier run, with the ledger of what "
+                "it spent: training from other weights would replace them. Call restore() before "
+                "fit() to go on from there, or give another directory."
+            )
         if self._latest is None:  # a crash before the next one must find the first weights
             self._save()
 
@@ -91,8 +105,24 @@ class _Spending(tf.train.experimental.PythonState):
 
     def deserialize(self, string_value: str) -> None:
         values = json.loads(string_value)
+        _refuse_lost_updates(self._state.ledger, values["ledger"])
         self._state.ledger.merge(values["ledger"])
         self._state.set_counts(values["counts"])
         # Other settings make other updates: under a name of their own, so that they are counted.
         if values["settings"] == self._state.settings:
             self._state.stream = values["stream"]
+
+
+def _refuse_lost_updates(ledger: Ledger, known: dict) -> None:
+    """Raises if a ledger on disk, which is always ahead of checkpoints, has fallen behind one."""
+    if ledger.path is None:
+        return
+    held = {entry.id: entry.updates for entry in ledger.entries}
+    lost = sum(max(0, each["updates"] - held.get(each["id"], 0)) for each in known["segments"])
+    if lost:
+        raise LedgerError(
+            f"{ledger.path} lacks {lost} updates that the checkpoint knows of: the file was "
+            "removed or replaced, and with it what was spent after the checkpoint. Put it back. "
+            "If it is lost for good, nobody can say what these weights have cost: start from "
+            "new ones."
+        )

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from tfdp.training.state import PrivateState
 
 
-def check_compile(optimizer: Any, microbatch_size: int | None, seed: int | None) -> None:
-    """Raises for an optimizer that is not private, or sizes out of range."""
+def check_compile(
+    optimizer: Any, microbatch_size: int | None, seed: int | None, ledger: Any
+) -> None:
+    """Raises for an optimizer that is not private, or arguments out of range."""
     if not isinstance(optimizer, PrivateOptimizer):
         inner = getattr(optimizer, "inner_optimizer", None)
         hint = (
@@ -35,6 +37,11 @@ def check_compile(optimizer: Any, microbatch_size: int | None, seed: int | None)
         isinstance(microbatch_size, int | np.integer) and microbatch_size > 0
     ):
         raise ValueError(f"microbatch_size={microbatch_size!r}: expected a positive integer.")
+    if ledger is not None and not isinstance(ledger, Ledger):
+        raise TypeError(
+            f"ledger={ledger!r}: expected a tfdp.privacy.Ledger, such as Ledger({ledger!r}), or "
+            "None for one in memory."
+        )
     if seed is not None and not isinstance(seed, int | np.integer):
         raise TypeError(f"seed={seed!r}: expected an integer, or None for fresh entropy.")
     if seed is not None and optimizer.privacy is not None and optimizer.privacy.secure:
@@ -91,15 +98,32 @@ def check_strategy(model: keras.Model) -> None:
 def check_unchanged(model: keras.Model, state: PrivateState) -> None:
     """Raises if weights or optimizer are not those that were compiled."""
     check_strategy(model)
+    check_trainable(model, state)
+    optimizer = model.optimizer
+    if optimizer is not state.optimizer:
+        raise ValueError(
+            "The optimizer was replaced after compile, so the noise would not be the one that is "
+            "accounted for. Compile again with the new optimizer."
+        )
+    if optimizer.ledger is not state.ledger:
+        raise ValueError(
+            "The optimizer's ledger was replaced after compile. Compile again with ledger=ledger: "
+            "what has been spent is then taken over."
+        )
+    for name in ("gradient_accumulation_steps", "loss_scale_factor"):
+        if getattr(optimizer, name) is not None:
+            raise ValueError(
+                f"The optimizer's {name} was set to {getattr(optimizer, name)} after compile: not "
+                "available, since every update of fit is one private step. Set it back to None."
+            )
+
+
+def check_trainable(model: keras.Model, state: PrivateState) -> None:
+    """Raises if other weights are trainable than those that are clipped and noised."""
     if state.trainable and state.trainable != [id(v) for v in model.trainable_variables]:
         raise ValueError(
             "The set of trainable weights changed after compile (a layer was frozen, unfrozen "
             "or rebuilt). Compile again, so that clipping covers the weights that train."
-        )
-    if model.optimizer is not state.optimizer:
-        raise ValueError(
-            "The optimizer was replaced after compile, so the noise would not be the one that is "
-            "accounted for. Compile again with the new optimizer."
         )
 
 

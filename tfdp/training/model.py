@@ -80,7 +80,7 @@ class DPModel(SavedAsPlain):
           TypeError: The optimizer is not a private one.
           ValueError: An argument is out of range, or there is no loss.
         """
-        checks.check_compile(optimizer, microbatch_size, seed)
+        checks.check_compile(optimizer, microbatch_size, seed, ledger)
         checks.check_steps_per_execution(kwargs.get("steps_per_execution", 1))
         checks.check_overrides(self._plain_class or type(self))
         checks.check_strategy(self)

@@ -20,6 +20,7 @@ from tfdp.sampling import (
     Sampler,
     UnitRecords,
 )
+from tfdp.training.checks import check_trainable
 from tfdp.training.epsilon import EpsilonMeter
 from tfdp.training.microbatches import MicrobatchStream
 from tfdp.training.state import PrivateState
@@ -83,6 +84,7 @@ class PrivateRun:
                 "tfdp.training.checkpoints.CheckpointEvery, which keeps both, and call its "
                 "restore() before fit()."
             )
+        check_trainable(self._model, self._state)
         in_epoch = self._per_epoch - self._done % self._per_epoch
         asked = self._model.steps_per_execution
         count = min(asked if isinstance(asked, int) else 1, in_epoch, self._left)
@@ -181,9 +183,9 @@ def planned_updates(
         raise ValueError(f"There are epochs={epochs} to train: ask for at least one.")
     if left <= 0:
         raise ValueError(
-            f"All that the plan of {plan.steps} updates allows has been spent, by updates that "
-            "the ledger holds: training on would spend more privacy than planned. Compile with "
-            "a plan of larger budget."
+            f"All that the plan of {plan.steps} updates allows (epsilon {plan.epsilon:.4g} at "
+            f"delta {plan.delta:g}) has been spent, by updates that the ledger holds: training on "
+            "would spend more privacy than planned. Compile with a plan of larger budget."
         )
     if epochs is None:
         return left, min(per_epoch, left), math.ceil(left / per_epoch)

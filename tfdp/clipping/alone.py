@@ -1,0 +1,52 @@
+"""The losses of functions that users write, each computed from its own example alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfdp.clipping.rows import map_rows
+
+
+def losses_alone(
+    loss: Callable, y_true: Any, y_pred: Any, sample_weight: Any, compiled: bool
+) -> tf.Tensor:
+    """Returns ``[B]``: the loss of every example as in a batch that holds nothing else.
+
+    What a function does with a whole batch cannot be seen by trying it: it may mix examples for
+    values that were not tried. A function that is given one row cannot.
+
+    Args:
+      loss: ``(y_true, y_pred, sample_weight) -> [B]``; see ``per_example_loss``.
+      y_true: Targets, nested; every leaf ``[B, ...]``.
+      y_pred: The model's outputs, nested.
+      sample_weight: None, ``[B]`` or nested like ``y_true``.
+      compiled: Whether XLA compiles the call; see ``map_rows``.
+    """
+    fields = (y_true, y_pred, sample_weight)
+    leaves = keras.tree.flatten(fields)
+    own = [leaf for leaf in leaves if tf.is_tensor(leaf)]
+    masks = [keras.src.backend.get_keras_mask(leaf) for leaf in own]
+    if own[0].shape[0] == 1:
+        return loss(*fields)
+
+    def one(row: tuple[list[tf.Tensor], list[tf.Tensor]]) -> tf.Tensor:
+        values, kept = (iter(part) for part in row)
+        found = iter([_alone(next(values), None if m is None else next(kept)) for m in masks])
+        nested = keras.tree.pack_sequence_as(
+            fields, [next(found) if tf.is_tensor(leaf) else leaf for leaf in leaves]
+        )
+        return loss(*nested)[0]
+
+    return map_rows(one, (own, [mask for mask in masks if mask is not None]), compiled)
+
+
+def _alone(row: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+    """A batch of one, with its Keras mask."""
+    batch = row[tf.newaxis]
+    if mask is not None:
+        keras.src.backend.set_keras_mask(batch, mask[tf.newaxis])
+    return batch
