@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tfdp
-from tests.training.models import classifier, compiled, separable
+from tests.training.models import classifier, compiled, flat_model, linear_sum, separable
 from tfdp.export import read_report
 from tfdp.privacy import verify
 
@@ -131,6 +131,23 @@ def test_without_a_plan_fit_asks_for_public_numbers_and_makes_one():
     model.fit(*separable(), batch_size=50, epochs=2, num_examples=500, delta=1e-5, verbose=0)
     assert model.ledger.updates == 20
     assert model.privacy.noise_multiplier == 1.0
+
+
+def test_without_a_plan_another_fit_may_have_other_numbers_and_counts_on():
+    """At no noise and all records: the divisor is that of the fit, not of the one before."""
+    features, labels = np.ones((40, 1), "float32"), np.zeros(40, "float32")
+    optimizer = tfdp.optimizers.DPSGD(1.0, l2_norm_clip=1.0, noise_multiplier=0.0)
+    model = compiled(flat_model(1), None, optimizer, loss=linear_sum)
+    settings = {"num_examples": 80, "delta": 1e-5, "epochs": 1, "steps_per_epoch": 1, "verbose": 0}
+    moved = []
+    for batch in (80, 40):
+        with pytest.warns(UserWarning, match="num_examples"):
+            model.fit(features, labels, batch_size=batch, **settings)
+        moved.append(model.get_weights()[0][0, 0])
+    assert moved[0] == pytest.approx(-0.5)
+    drawn = (moved[0] - moved[1]) * 40
+    assert drawn == pytest.approx(round(drawn), abs=1e-4) and 5 < drawn < 35
+    assert [segment.settings.batch_size for segment in model.ledger.segments()] == [80, 40]
 
 
 def test_compiling_again_does_not_forget_what_was_spent():

@@ -173,6 +173,7 @@ class DPModel(SavedAsPlain):
         state.units = checks.units_of(plan, source, group_ids)
         initial_epoch = self._initial_epoch or initial_epoch
         asked = None if epochs is None else epochs - initial_epoch
+        earlier = state.plan
         state.plan = self.optimizer.privacy or checks.plan_from_fit(
             self.optimizer,
             num_examples,
@@ -182,6 +183,8 @@ class DPModel(SavedAsPlain):
             delta,
             spent=state.ledger.updates,
         )
+        if earlier is not None and earlier.denominator != state.plan.denominator:
+            state.update = None  # which divides by the expected batch
         updates, per_epoch, epochs = planned_updates(
             state.plan, self.updates_left, asked, steps_per_epoch
         )
@@ -257,7 +260,7 @@ class DPModel(SavedAsPlain):
 
     @property
     def updates_left(self) -> int:
-        """How many updates the plan still allows."""
+        """How many updates the plan still allows; without one, those of the last call of fit."""
         state = self._compiled_state("updates_left")
         if state.plan is None:
             raise ValueError("There is no plan yet: compile with privacy=plan, or call fit().")
@@ -265,6 +268,8 @@ class DPModel(SavedAsPlain):
         iterations = int(self.optimizer.iterations.numpy())
         entered = [e.first + e.updates for e in state.ledger.entries if e.stream == state.stream]
         repeats = max(0, max(entered, default=0) - iterations)
+        if self.optimizer.privacy is None:  # no budget: every fit may spend what it asks for
+            return repeats + max(0, state.plan.steps - state.ledger.updates)
         return repeats + state.plan.affordable_updates(state.ledger.segments())
 
     @property
