@@ -76,6 +76,28 @@ MUTATIONS = (
         "tests/clipping/test_cancellation.py",
     ),
     Mutation(
+        "losses_see_the_batch",
+        "tfdp/clipping/forward.py",
+        'if getattr(self.loss, "by_user", True):',
+        "if False:",
+        "tests/clipping/test_losses.py::"
+        "test_a26_a_loss_that_users_write_sees_one_example_at_a_time",
+    ),
+    Mutation(
+        "coarse_products",
+        "tfdp/clipping/function.py",
+        "        require_float32_products()\n",
+        "",
+        "tests/clipping/test_products.py",
+    ),
+    Mutation(
+        "checkpoints_trained_past",
+        "tfdp/training/checkpoints.py",
+        "if self._waiting:",
+        "if False:",
+        "tests/training/test_resume.py::test_checkpoints_of_an_earlier_run_are_not_trained_past",
+    ),
+    Mutation(
         "realised_divisor",
         "tfdp/training/update.py",
         "            self._expected_batch_size,\n            noise,",
