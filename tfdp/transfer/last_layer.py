@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,8 @@ class LastLayer:
     def fit(self, features: Any, labels: Any = None) -> LastLayer:
         """Fits the head. Each call is a new run on new noise, and is paid for like the first.
 
+        A second one goes beyond the budget given, and is warned of.
+
         Args:
             features: `[N, D]` array or memory map, or `Rows` (of a feature folder).
             labels: integers `[N]` or one-hot `[N, K]`; not needed with `Rows`.
@@ -101,6 +104,12 @@ class LastLayer:
         ledger = self._spending.ledger if self._spending else None
         key = NoiseKey.from_entropy() if self._seed is None else NoiseKey.from_seed(self._seed)
         if ledger is not None:
+            warnings.warn(
+                "This head was fitted before, within its budget (epsilon "
+                f"{self.plan.epsilon:.4g}). Another fit is paid for like the first, and the "
+                "report adds both up.",
+                stacklevel=2,
+            )
             key = key.child(f"fit {ledger.updates}")
         spending = Spending(self.plan, shared(preparation, method, task), key, ledger)
         self._spending, self._bad_rows = spending, rows.bad_rows
