@@ -32,6 +32,13 @@ def test_a_saved_and_loaded_model_goes_on_with_what_was_spent(tmp_path):
     assert model.privacy_report()["steps"] == 2 * STEPS
 
 
+def test_a_loaded_model_counts_on_though_another_optimizer_came_between(tmp_path):
+    trained().save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded.compile("sgd", "mse")
+    assert compiled(loaded, plan()).ledger.updates == STEPS
+
+
 @pytest.mark.parametrize("seed", [None, 7])
 def test_compiling_again_counts_on_with_and_without_a_seed(seed):
     model = trained(seed=seed)

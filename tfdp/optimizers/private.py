@@ -13,6 +13,7 @@ from tfdp.privacy.clipping import QuantileClipping
 from tfdp.privacy.ledger import Ledger
 from tfdp.privacy.noise import NoisyGradients
 from tfdp.privacy.plan import PrivacyPlan
+from tfdp.privacy.spenders import note_training
 
 
 class RawGradientsError(ValueError):
@@ -105,6 +106,12 @@ class PrivateOptimizer(_MIXIN):
     def noise_multiplier(self) -> float:
         """Noise standard deviation on the clipped sum, in units of C."""
         return self._noise_multiplier
+
+    def build(self, variables: Any) -> None:
+        """As in Keras. What these variables have cost is remembered, should another come."""
+        super().build(variables)
+        if self.ledger is not None and self.ledger.updates:
+            note_training(variables, self.ledger)
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
         """Applies ``NoisyGradients``; raises ``RawGradientsError`` for anything else."""

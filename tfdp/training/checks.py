@@ -12,8 +12,8 @@ import numpy as np
 from tfdp.data import RecordSource
 from tfdp.optimizers import PrivateOptimizer
 from tfdp.privacy import Ledger, PrivacyPlan
+from tfdp.privacy.spenders import spending_elsewhere
 from tfdp.sampling import UnitRecords
-from tfdp.training.sharing import spending_elsewhere
 
 if TYPE_CHECKING:
     from tfdp.training.state import PrivateState

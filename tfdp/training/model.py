@@ -15,11 +15,12 @@ from tfdp.clipping import per_example_loss
 from tfdp.data import RecordSource, as_source, batches
 from tfdp.optimizers import PrivateOptimizer
 from tfdp.privacy import Ledger, PrivacyPlan, PrivacyReport, build_report
+from tfdp.privacy.spenders import note_training
 from tfdp.training import checks
 from tfdp.training.assembly import make_run, rows_at_a_time
 from tfdp.training.plain import SavedAsPlain
 from tfdp.training.run import planned_updates
-from tfdp.training.sharing import note_training, with_earlier_spending
+from tfdp.training.sharing import with_earlier_spending
 from tfdp.training.state import PrivateState, fingerprint
 
 

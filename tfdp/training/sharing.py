@@ -1,60 +1,12 @@
-"""Weights that several private models share, and what each of them has cost."""
+"""What the weights of a model have cost before it was compiled."""
 
 from __future__ import annotations
-
-import weakref
-from collections.abc import Iterable, Iterator
-from typing import Any
 
 import keras
 
 from tfdp.optimizers import PrivateOptimizer
 from tfdp.privacy import Ledger
-
-
-class _Spender:
-    """A ledger that trained a variable; what it holds outlives it."""
-
-    def __init__(self, ledger: Ledger):
-        self.ledger = weakref.ref(ledger)
-        self._last = ledger.to_dict()
-
-    def content(self) -> dict[str, Any]:
-        """The ledger's entries, as plain values."""
-        ledger = self.ledger()
-        if ledger is not None:
-            self._last = ledger.to_dict()
-        return self._last
-
-
-# By identity: Keras variables cannot be keys. An entry leaves with its variable.
-_spenders: dict[int, list[_Spender]] = {}
-
-
-def note_training(variables: Iterable[keras.Variable], ledger: Ledger) -> None:
-    """Remembers that updates of these variables are entered in this ledger."""
-    own = _Spender(ledger)
-    for variable in variables:
-        if id(variable) not in _spenders:
-            _spenders[id(variable)] = []
-            weakref.finalize(variable, _spenders.pop, id(variable), None)
-        spenders = _spenders[id(variable)]
-        for spender in spenders:
-            spender.content()  # while it is there to be asked
-        if all(spender.ledger() is not ledger for spender in spenders):
-            spenders.append(own)
-
-
-def spending_elsewhere(
-    variables: Iterable[keras.Variable], ledger: Ledger
-) -> Iterator[tuple[keras.Variable, dict[str, Any]]]:
-    """Yields the variables that updates outside this ledger have trained, and their ledgers."""
-    ours = {entry.id: entry.updates for entry in ledger.entries}
-    for variable in variables:
-        for spender in _spenders.get(id(variable), ()):
-            content = spender.content()
-            if any(ours.get(entry["id"], 0) < entry["updates"] for entry in content["segments"]):
-                yield variable, content
+from tfdp.privacy.spenders import spending_elsewhere
 
 
 def with_earlier_spending(model: keras.Model, ledger: Ledger | None) -> Ledger:
