@@ -231,7 +231,7 @@ def _largest(
         UnreachableError: not even the smallest one does.
     """
 
-    def cost(x: float) -> float:
+    def cost(x: float, accountant: str = accountant) -> float:
         return epsilon(segments(x), delta, accountant).epsilon
 
     sketch = _sketch(segments, delta)
@@ -239,6 +239,11 @@ def _largest(
         try:
             guess = meet_target(sketch, target, guess, bounds, slope, 1e-3)
             slope = _local_slope(sketch, guess, slope)
+            guess = largest_integer(
+                lambda x: cost(x, "pld"), target, math.floor(guess), bounds, slope
+            )
+            if guess == bounds[1] or cost(guess + 1) > target:  # the Renyi bound is not tighter
+                return guess
         except (CannotAnswerError, UnreachableError):
             pass
     return largest_integer(cost, target, math.floor(guess * (1 + 1e-12)), bounds, slope)

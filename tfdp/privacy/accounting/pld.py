@@ -23,7 +23,7 @@ _FINEST = 1e-5
 #: under a second and memory small.
 _MOST_POINTS = 40_000
 _COMPOSED_POINTS_PER_POINT = 32
-_MOST_IN_ONE_ROUND = 2**16
+_MOST_IN_ONE_ROUND = 2**17
 #: Rounding of the Fourier transforms, in units of probability, per composed release.
 _ROUNDING = 1e-15
 
