@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfdp.clipping.alone import losses_alone
 from tfdp.clipping.lookups import impossible_ids_as_nan, is_plain_table
+from tfdp.clipping.terms.base import select_rows
 
 
 class Batch(NamedTuple):
@@ -102,8 +103,7 @@ def with_rows(rows: tf.Tensor, nested: Any) -> Any:
     def clean(leaf):
         if not tf.is_tensor(leaf) or not leaf.dtype.is_floating:
             return leaf
-        selector = tf.reshape(rows, [-1] + [1] * (leaf.shape.rank - 1))
-        return tf.where(selector, leaf, tf.zeros([], leaf.dtype))
+        return select_rows(rows, leaf)
 
     return keras.tree.map_structure(clean, nested)
 
