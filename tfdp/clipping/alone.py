@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp.clipping.rows import map_rows
+from tfdp.clipping.rows import batch_of_one, map_rows
 
 
 def losses_alone(
@@ -35,18 +35,10 @@ def losses_alone(
 
     def one(row: tuple[list[tf.Tensor], list[tf.Tensor]]) -> tf.Tensor:
         values, kept = (iter(part) for part in row)
-        found = iter([_alone(next(values), None if m is None else next(kept)) for m in masks])
+        found = iter([batch_of_one(next(values), None if m is None else next(kept)) for m in masks])
         nested = keras.tree.pack_sequence_as(
             fields, [next(found) if tf.is_tensor(leaf) else leaf for leaf in leaves]
         )
         return loss(*nested)[0]
 
     return map_rows(one, (own, [mask for mask in masks if mask is not None]), compiled)
-
-
-def _alone(row: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
-    """A batch of one, with its Keras mask."""
-    batch = row[tf.newaxis]
-    if mask is not None:
-        keras.src.backend.set_keras_mask(batch, mask[tf.newaxis])
-    return batch

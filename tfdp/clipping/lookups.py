@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 import keras
 import tensorflow as tf
 
+from tfdp.clipping.rows import with_mask_of
 from tfdp.clipping.rules.registry import replaced
 
 
@@ -43,9 +44,6 @@ def _marked(table: keras.layers.Embedding, call: Callable) -> Callable:
         outputs = call(tf.where(known, ids, tf.zeros([], ids.dtype)), *args, **kwargs)
         nan = tf.constant(float("nan"), outputs.dtype)
         shown = tf.where(known[..., tf.newaxis], outputs, nan)
-        mask = keras.src.backend.get_keras_mask(outputs)  # which some layers set in their call
-        if mask is not None:
-            keras.src.backend.set_keras_mask(shown, mask)
-        return shown
+        return with_mask_of(outputs, shown)  # which some layers set in their call
 
     return marked

@@ -15,7 +15,7 @@ from keras.src.backend.common import global_state
 
 from tfdp.clipping.plan import Mapping
 from tfdp.clipping.recording import Frame, Recorder, RecordingScope
-from tfdp.clipping.rows import map_rows
+from tfdp.clipping.rows import batch_of_one, map_rows, with_mask_of
 from tfdp.clipping.rules.registry import Terms
 from tfdp.clipping.terms import ExplicitTerm
 
@@ -142,10 +142,8 @@ class _CallAgain:
         def take(leaf):
             if not tf.is_tensor(leaf) or not next(flags):
                 return leaf
-            own = next(leaves)[tf.newaxis]
-            if batched[id(leaf)] is not None:
-                keras.src.backend.set_keras_mask(own, next(masks)[tf.newaxis])
-            return own
+            mask = None if batched[id(leaf)] is None else next(masks)
+            return batch_of_one(next(leaves), mask)
 
         return keras.tree.map_structure(take, self._arguments)
 
@@ -158,10 +156,7 @@ def _apart(leaf: Any) -> Any:
     """
     if not _has_gradient(leaf):
         return leaf
-    own, mask = tf.identity(leaf), keras.src.backend.get_keras_mask(leaf)
-    if mask is not None:
-        keras.src.backend.set_keras_mask(own, mask)
-    return own
+    return with_mask_of(leaf, tf.identity(leaf))
 
 
 def _has_gradient(leaf: Any) -> bool:
