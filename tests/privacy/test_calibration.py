@@ -4,8 +4,10 @@ import math
 import subprocess
 import sys
 
+import dp_accounting
 import numpy as np
 import pytest
+from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType
 
 from tfdp.privacy import (
     PrivacyPlan,
@@ -17,6 +19,7 @@ from tfdp.privacy import (
     updates_for_epsilon,
 )
 from tfdp.privacy._search import UnreachableError, largest_integer, meet_target
+from tfdp.privacy.accounting import pld, releases
 
 
 def settings(batch, examples, noise=0.0, **more):
@@ -207,3 +210,58 @@ def test_largest_integer_of_millions_takes_few_steps():
 def test_largest_integer_refuses_what_is_out_of_reach():
     with pytest.raises(UnreachableError, match="not even 1"):
         largest_integer(lambda n: n, 0.5, 7, (1, 1000), 1.0)
+
+
+def test_search_settles_for_the_nearest_of_a_cost_that_jitters():
+    asked = []
+
+    def cost(x):
+        asked.append(x)
+        return x * (1 + 5e-4 * math.sin(1e6 * x))
+
+    found = meet_target(cost, 1.0, 0.9, (1e-3, 1e3), 1.0, 1e-5)
+    assert len(asked) <= 20
+    assert 1 - 16e-5 <= cost(found) <= 1
+
+
+@pytest.mark.parametrize(
+    ("target", "delta", "template", "updates"),
+    [
+        (1.0, 1e-5, settings(10, 60_000), 131_072),  # the sketch is a quarter off
+        (2.16, 4e-10, settings(1101, 9_924_740), 37_483),  # the answers jitter
+        (15.0, 2e-6, settings(7683, 8854), 299_436),
+    ],
+)
+def test_few_distributions_are_formed_on_the_way_to_the_noise(
+    monkeypatch, target, delta, template, updates
+):
+    formed = []
+    original = pld._epsilon
+
+    def counted(*arguments):
+        formed.append(arguments[2])
+        return original(*arguments)
+
+    monkeypatch.setattr(pld, "_epsilon", counted)
+    noise = noise_for_epsilon(target, delta, template, updates)
+    check(target, delta, template, updates, noise)
+    assert formed.count(pld._MOST_POINTS) <= 14  # 0.2 s each, those asked for twice are kept
+
+
+@pytest.mark.parametrize("noise", [0.6, 1.0, 4.0])
+def test_each_direction_is_dp_accountings_own(noise):
+    both = dp_accounting.pld.privacy_loss_distribution.from_gaussian_mechanism(
+        noise, value_discretization_interval=1e-4, sampling_prob=0.02
+    ).self_compose(100)
+    run = Segment(settings(20, 1000, noise), 100)
+    assert epsilon([run], 1e-5, "pld").epsilon == pytest.approx(
+        both.get_epsilon_for_delta(1e-5), rel=1e-3
+    )
+
+
+def test_an_added_record_counts_where_it_costs_more(monkeypatch):
+    costs = {AdjacencyType.REMOVE: 1.0, AdjacencyType.ADD: 1.5}
+    monkeypatch.setattr(pld, "_epsilon", lambda *arguments: costs[arguments[3]])
+    counts = releases([Segment(settings(20, 1000, 1.0), 100)])
+    assert pld.PldAccountant().epsilon(counts, 1e-5) == 1.5
+    assert pld.PldAccountant(removals_only=True).epsilon(counts, 1e-5) == 1.0

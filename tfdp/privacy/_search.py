@@ -7,7 +7,10 @@ import math
 from collections.abc import Callable
 
 _MOST_STEPS = 80
-_STEEPEST = 5  # times the slope so far
+_BEND = 5  # the most that a slope may differ from the one before, as a factor
+_CLOSE_STEPS = 2  # steps in a bracket after which a cost may be thought to jitter
+_JITTER = 16  # the most that the tolerance grows by then
+_INDISTINCT = 1e-6  # what costs of neighbouring integers differ by at least, relatively
 _PATIENCE = 20  # steps after which integers are searched by halves
 
 
@@ -20,7 +23,7 @@ class _Bracket:
 
     def __init__(self, slope: float) -> None:
         self._slope = slope
-        self._newest: tuple[float, float] | None = None
+        self._newest: list[tuple[float, float]] = []
         self.below: tuple[float, float] | None = None
         self.above: tuple[float, float] | None = None
         self._last = 0
@@ -40,20 +43,36 @@ class _Bracket:
                 self.below = (self.below[0], self.below[1] / 2)
 
     def _learn_slope(self, z: float, gap: float) -> None:
-        """The slope between the two newest points, where it is believable."""
-        before, self._newest = self._newest, (z, gap)
-        if before and before[0] != z:
-            slope = (gap - before[1]) / (z - before[0])
-            if _STEEPEST > slope / self._slope > 1 / _STEEPEST:
-                self._slope = slope
+        """The slope between the two newest points, as far as it is believable."""
+        self._newest = [*self._newest[-2:], (z, gap)]
+        before = self._newest[-2] if len(self._newest) > 1 else (z, gap)
+        if before[0] != z and math.isfinite(slope := (gap - before[1]) / (z - before[0])):
+            self._slope = min(max(slope, self._slope / _BEND), self._slope * _BEND)
+
+    def _through_newest(self) -> float | None:
+        """Where the parabola z(gap) through the three newest points meets the aim."""
+        if len(self._newest) < 3:
+            return None
+        (z0, g0), (z1, g1), (z2, g2) = self._newest
+        if not all(map(math.isfinite, (g0, g1, g2))) or len({g0, g1, g2}) < 3:
+            return None
+        first, second = (z2 - z1) / (g2 - g1), (z1 - z0) / (g1 - g0)
+        return z2 - g2 * first + g2 * g1 * (first - second) / (g2 - g0)
+
+    def enclosed(self) -> bool:
+        """Whether points on both sides are known."""
+        return self.below is not None and self.above is not None
 
     def closed(self) -> bool:
         """Whether the ends have met."""
-        return bool(self.below and self.above) and self.above[0] - self.below[0] < 1e-12  # type: ignore[index]
+        return self.enclosed() and self.above[0] - self.below[0] < 1e-12  # type: ignore[index]
 
     def next(self) -> float:
-        """A secant through the bracket, or a bold step towards the side that is missing."""
+        """The next point to try: inside the bracket, or a bold step to the side that is missing."""
         if self.below and self.above:
+            curved = self._through_newest()
+            if curved is not None and self.below[0] < curved < self.above[0]:
+                return curved
             share = self.below[1] / (self.below[1] - self.above[1])
             if not 0 < share < 1:  # an end is zero or infinite
                 share = 0.5
@@ -73,9 +92,11 @@ def meet_target(
 ) -> float:
     """Finds x with target * (1 - tolerance) <= cost(x) <= target.
 
-    Secant steps between logarithms, where these costs are nearly straight, kept inside a
-    shrinking bracket. Should the cost jump over the target, or never come near it within the
-    bounds, the result is the costliest x seen that stays at or below the target.
+    Steps between logarithms, where these costs are nearly straight, kept inside a shrinking
+    bracket. Should the cost jump over the target, or never come near it within the bounds, the
+    result is the x nearest to it that stays at or below the target. A cost that jitters, as one
+    on a grid does, cannot be met more closely than it jitters: every step too many doubles the
+    tolerance, up to sixteen times.
 
     Args:
         cost: non-negative and monotone, up to rounding.
@@ -95,18 +116,24 @@ def meet_target(
     aim = math.log(target) + math.log1p(-tolerance / 2)
     bracket = _Bracket(abs(slope))
     z = min(max(start, floor), ceiling)
+    nearest: tuple[float, float] = (0.0, -1.0)
+    enclosed = 0
     for _ in range(_MOST_STEPS):
         value = cost(math.exp(sign * z))
-        if target * (1 - tolerance) <= value <= target:
-            return math.exp(sign * z)
         below = value <= target
+        if below and value >= nearest[1]:
+            nearest = (z, value)
+        growth = min(2 ** max(0, enclosed - _CLOSE_STEPS), _JITTER)
+        if nearest[1] >= target * (1 - tolerance * growth):
+            break
         bracket.add(z, _log(value) - aim, below=below)
+        enclosed += bracket.enclosed()
         if bracket.closed() or z == (ceiling if below else floor):
             break
         z = min(max(bracket.next(), floor), ceiling)
-    if bracket.below is None:
+    if nearest[1] < 0:
         raise UnreachableError(f"no value between {bounds[0]:g} and {bounds[1]:g} is enough")
-    return math.exp(sign * bracket.below[0])
+    return math.exp(sign * nearest[0])
 
 
 def _log(value: float) -> float:
@@ -122,8 +149,9 @@ def largest_integer(
 ) -> int:
     """The largest integer of a range whose cost stays at or below the target.
 
-    The steps of `meet_target`, each to the integer below: a cost that is straight between
-    logarithms takes about four. A bracket that is slow to close is halved instead.
+    Or one whose cost is within a millionth of it, which is nearer than numbers beyond some
+    millions can be told apart. The steps of `meet_target`, each to the integer below: a cost that
+    is straight between logarithms takes about four. A bracket that is slow to close is halved.
 
     Args: as for `meet_target`; the cost rises.
 
@@ -142,10 +170,9 @@ def largest_integer(
             affordable = here
         else:
             excessive = here
-        if excessive - affordable == 1:
+        if excessive - affordable == 1 or target * (1 - _INDISTINCT) <= value <= target:
             break
-        enclosed = bracket.below and bracket.above
-        if enclosed and step >= _PATIENCE:
+        if bracket.enclosed() and step >= _PATIENCE:
             here = (affordable + excessive) // 2
         else:
             here = min(max(math.floor(math.exp(bracket.next())), affordable + 1), excessive - 1)
