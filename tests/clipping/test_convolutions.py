@@ -2,10 +2,11 @@
 
 import keras
 import pytest
+import tensorflow as tf
 
 from tests.clipping.models import floats, perturbed
 from tests.clipping.reference import check
-from tfdp.clipping.terms import ConvolutionTerm
+from tfdp.clipping.terms import ConvolutionTerm, MatMulTerm, Window, convolution_term
 
 layers = keras.layers
 
@@ -18,6 +19,12 @@ CASES = {
     "2d dilated": (lambda: layers.Conv2D(3, 2, dilation_rate=(2, 3), use_bias=False), (6, 7, 2)),
     "2d in groups": (lambda: layers.Conv2D(6, 3, groups=2, padding="same"), (5, 4, 4)),
     "2d patches": (lambda: layers.Conv2D(4, 2, strides=2), (6, 6, 3)),
+    "2d patches that do not fill it": (lambda: layers.Conv2D(4, (2, 3), (2, 3)), (5, 7, 3)),
+    "2d patches, padded": (lambda: layers.Conv2D(4, 3, 3, padding="same"), (7, 5, 3)),
+    "2d single places": (lambda: layers.Conv2D(4, 1, activation="tanh"), (4, 3, 5)),
+    "1d patches": (lambda: layers.Conv1D(4, 3, strides=3), (10, 2)),
+    "3d patches": (lambda: layers.Conv3D(2, 2, strides=2), (4, 4, 2, 3)),
+    "2d patches transposed": (lambda: layers.Conv2DTranspose(3, 2, strides=2), (3, 4, 2)),
     "2d step beyond the kernel": (lambda: layers.Conv2D(4, 1, strides=2), (5, 6, 3)),
     "3d": (lambda: layers.Conv3D(2, (2, 3, 1), padding="same"), (3, 4, 3, 2)),
     "1d transposed": (lambda: layers.Conv1DTranspose(3, 3, strides=2), (5, 2)),
@@ -64,6 +71,21 @@ def test_every_way_to_the_norm_gives_the_same(monkeypatch, way, name):
     make, shape = CASES[name]
     build = build_of(make, shape)
     check(build, floats(3, *shape), floats(3, *build().output_shape[1:]), engines=["single_pass"])
+
+
+def test_patches_are_one_product_however_many_places_they_have():
+    def term(size):
+        window = Window((size, size), (size, size), (1, 1), "valid")
+        inputs, gradients = tf.ones([2, 32, 32, 3]), tf.ones([2, 32 // size, 32 // size, 5])
+        return convolution_term(inputs, gradients, window, 1, (size, size, 3, 5), None)
+
+    def operations(size):
+        with tf.Graph().as_default() as graph:
+            term(size).squared_norm()
+        return len(graph.get_operations())
+
+    assert isinstance(term(16), MatMulTerm)
+    assert operations(4) < 60 and operations(16) < 60
 
 
 def test_under_xla():

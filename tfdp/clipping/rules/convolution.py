@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfdp.clipping.rules.dense import lora_factors
 from tfdp.clipping.rules.registry import as_positions, at_least_float32, register_rule, replaced
-from tfdp.clipping.terms import ConvolutionTerm, ExplicitTerm, MatMulTerm, Window
+from tfdp.clipping.terms import ExplicitTerm, MatMulTerm, Window, convolution_term
 
 
 @register_rule(keras.layers.Conv1D)
@@ -32,11 +32,12 @@ def convolution_rule(layer, call, tap, inputs, **kwargs):
         )
 
     def kernel_term(x, d, shape):
-        return ConvolutionTerm(
+        return convolution_term(
             _channels_last(layer, _with_past(layer, x)),
             _channels_last(layer, d),
             _window(layer),
             layer.groups,
+            shape,
             _backward(layer, convolve, shape),
         )
 
@@ -79,11 +80,12 @@ def transposed_convolution_rule(layer, call, tap, inputs, **kwargs):
         # in its kernel's gradient the two change places.
         yield (
             layer.kernel,
-            ConvolutionTerm(
+            convolution_term(
                 _channels_last(layer, at_least_float32(gradient)),
                 _channels_last(layer, at_least_float32(inputs)),
                 _window(layer),
                 groups=1,
+                shape=layer.kernel.shape,
                 backward=lambda d, x: backward(x, d),
             ),
         )

@@ -6,7 +6,7 @@ cheaper way. The batch axis always comes first.
 """
 
 from tfdp.clipping.terms.base import ExplicitTerm, Term
-from tfdp.clipping.terms.convolution import ConvolutionTerm, Window
+from tfdp.clipping.terms.convolution import ConvolutionTerm, Window, convolution_term
 from tfdp.clipping.terms.lookup import LookupTerm
 from tfdp.clipping.terms.matmul import GroupedMatMulTerm, MatMulTerm
 from tfdp.clipping.terms.merge import SumTerm, merge
@@ -21,6 +21,7 @@ __all__ = [
     "SumTerm",
     "Term",
     "Window",
+    "convolution_term",
     "merge",
     "of_units",
 ]

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfdp.clipping.terms.base import ExplicitTerm, Term, row_squares, scale_rows, select_rows
 from tfdp.clipping.terms.cost import cheapest_for_convolution
+from tfdp.clipping.terms.matmul import MatMulTerm
 from tfdp.clipping.terms.rounding import raised_gram, raised_product
 
 
@@ -31,6 +32,20 @@ class Window:
     dilation: tuple[int, ...]
     padding: str
 
+    @property
+    def tiles(self) -> bool:
+        """Whether the places of one position end where those of the next begin."""
+        return self.strides == self.size and set(self.dilation) == {1}
+
+    def patches(self, inputs: tf.Tensor, positions: tuple[int, ...]) -> tf.Tensor:
+        """Returns what a window that tiles the inputs sees, ``[B, T, places * C]``."""
+        rank = len(self.size)
+        kept = [slice(n) for n in positions]
+        phases = self._phases(inputs, positions)[(slice(None),) * (rank + 1) + (*kept,)]
+        order = [*range(rank, 2 * rank + 1), *range(rank), 2 * rank + 1]
+        width = math.prod(self.size) * inputs.shape[-1]
+        return tf.reshape(tf.transpose(phases, order), [-1, math.prod(positions), width])
+
     def views(self, inputs: tf.Tensor, positions: tuple[int, ...]) -> Iterator[tf.Tensor]:
         """Yields, for every place of the kernel in order, what it sees at all positions.
 
@@ -41,10 +56,7 @@ class Window:
         Yields:
           ``[B, T, C]``, where T is the number of positions.
         """
-        spatial = inputs.shape[1:-1]
-        steps = list(zip(positions, self.strides, self.dilation, strict=True))
-        margins = [self._margins(*axis) for axis in zip(spatial, self.size, steps, strict=True)]
-        phases = _phases(tf.pad(inputs, [(0, 0), *margins, (0, 0)]), self.strides)
+        phases = self._phases(inputs, positions)
         for place in itertools.product(*map(range, self.size)):
             offsets = [i * dilation for i, dilation in zip(place, self.dilation, strict=True)]
             phase, starts = zip(
@@ -54,6 +66,12 @@ class Window:
             slices = [slice(start, start + n) for start, n in zip(starts, positions, strict=True)]
             view = phases[(*phase, slice(None), *slices, slice(None))]
             yield tf.reshape(view, [-1, math.prod(positions), inputs.shape[-1]])
+
+    def _phases(self, inputs: tf.Tensor, positions: tuple[int, ...]) -> tf.Tensor:
+        spatial = inputs.shape[1:-1]
+        steps = list(zip(positions, self.strides, self.dilation, strict=True))
+        margins = [self._margins(*axis) for axis in zip(spatial, self.size, steps, strict=True)]
+        return _phases(tf.pad(inputs, [(0, 0), *margins, (0, 0)]), self.strides)
 
     def _margins(self, length: int, k: int, steps: tuple[int, int, int]) -> tuple[int, int]:
         n, stride, dilation = steps
@@ -73,6 +91,26 @@ def _phases(values: tf.Tensor, strides: tuple[int, ...]) -> tf.Tensor:
     steps = [2 + 2 * axis for axis in range(rank)]
     order = [*steps, 0, *(step - 1 for step in steps), 1 + 2 * rank]
     return tf.transpose(tf.reshape(values, [-1, *split, values.shape[-1]]), order)
+
+
+def convolution_term(
+    inputs: tf.Tensor,
+    output_gradients: tf.Tensor,
+    window: Window,
+    groups: int,
+    shape: tuple[int, ...],
+    backward: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
+) -> Term:
+    """Returns the term of a kernel of shape ``shape``; else see ``ConvolutionTerm``.
+
+    Where the window tiles the inputs, as that of patch embeddings and of single places does, every
+    number belongs to one patch at most, and the convolution is a matrix product.
+    """
+    if groups > 1 or not window.tiles:
+        return ConvolutionTerm(inputs, output_gradients, window, groups, backward)
+    positions = tuple(output_gradients.shape[1:-1])
+    gradients = tf.reshape(output_gradients, [-1, math.prod(positions), output_gradients.shape[-1]])
+    return MatMulTerm(window.patches(inputs, positions), gradients, tuple(shape))
 
 
 @dataclasses.dataclass(frozen=True)
