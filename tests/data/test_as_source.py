@@ -9,6 +9,8 @@ from tfdp.data import ArraySource, IndexableSource, as_source
 
 
 class _Records:
+    element_spec = (tf.TensorSpec([2], tf.float32), tf.TensorSpec([], tf.int64))
+
     def __len__(self):
         return 3
 

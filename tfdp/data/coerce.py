@@ -25,16 +25,16 @@ def as_source(x: Any, y: Any = None, sample_weight: Any = None) -> RecordSource:
     """Turns the arguments of `fit` into a source of records.
 
     Args:
-      x: Arrays, a nested structure of arrays, an indexable sequence of records, or a
-        `RecordSource`.
+      x: Arrays, a nested structure of arrays, an indexable sequence of records that declares
+        what they look like (see `IndexableSource`), or a `RecordSource`.
       y: Targets; only with arrays.
       sample_weight: Weights `[N]`; only with arrays.
 
     Raises:
       TypeError: If `x` offers no random access to single records: data sets that stream,
         generators, iterators, and batched loaders.
-      ValueError: If lengths differ, or `y` or `sample_weight` comes with data that already hold
-        them.
+      ValueError: If lengths differ, nobody declared what records look like, or `y` or
+        `sample_weight` comes with data that already hold them.
     """
     if isinstance(x, tf.data.Dataset):
         raise TypeError(_dataset_message(x))

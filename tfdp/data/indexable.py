@@ -1,5 +1,7 @@
 """Records of anything with `__len__` and `__getitem__`."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 
@@ -7,8 +9,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp.data.leaves import as_leaf, as_parts, tensor_dtype
+from tfdp.data.leaves import as_leaf, as_parts
 from tfdp.data.source import Fetched, RecordSource
+from tfdp.data.spec import as_declared, by_part, declared_spec, written
+
+_TRIED = 100  # records that are looked at before anything is spent
 
 
 class IndexableSource(RecordSource):
@@ -17,13 +22,22 @@ class IndexableSource(RecordSource):
     ```python
     digits = tfds.data_source("mnist", split="train")
     source = IndexableSource(digits, lambda record: (record["image"], record["label"]))
+
+    spec = (tf.TensorSpec([3], tf.float32), tf.TensorSpec([], tf.int64))
+    source = IndexableSource(my_items, element_spec=spec)
     ```
 
-    A record that raises while it is read, or whose shape differs from that of the first
-    readable one, is invalid: zeros, counted in `bad_records`.
+    Shapes and types are public: they are declared, and no record can change what becomes of the
+    others. A record that raises while it is read, or is not as declared, is invalid: zeros,
+    counted in `bad_records`.
     """
 
-    def __init__(self, sequence: Any, map_fn: Callable[[Any], Any] | None = None):
+    def __init__(
+        self,
+        sequence: Any,
+        map_fn: Callable[[Any], Any] | None = None,
+        element_spec: Any = None,
+    ):
         """Creates the source.
 
         Args:
@@ -31,10 +45,14 @@ class IndexableSource(RecordSource):
             where it exists.
           map_fn: Turns an item into a record: `x`, `(x, y)` or `(x, y, sample_weight)`, nested
             structures of arrays. By default, the item is the record.
+          element_spec: What one record looks like, after `map_fn`: the same structure, with a
+            `tf.TensorSpec` for every array. Not needed where `sequence` has an `element_spec` of
+            its items or is a `tfds.data_source`; `map_fn` is then tried on zeros.
 
         Raises:
-          TypeError: If `sequence` has no random access.
-          ValueError: If it is empty, or none of the first 100 records can be read.
+          TypeError: `sequence` has no random access, or `element_spec` is none.
+          ValueError: It is empty, nobody has declared what a record looks like, or none of the
+            first 100 is as declared.
         """
         super().__init__()
         if not (hasattr(sequence, "__len__") and hasattr(sequence, "__getitem__")):
@@ -46,9 +64,18 @@ class IndexableSource(RecordSource):
             raise ValueError("sequence is empty.")
         self._sequence = sequence
         self._map_fn = map_fn or (lambda item: item)
-        self._template = self._first_readable()
-        self._shapes = [leaf.shape for leaf in keras.tree.flatten(self._template)]
-        self._dtypes = [tensor_dtype(leaf) for leaf in keras.tree.flatten(self._template)]
+        spec = declared_spec(sequence, map_fn, element_spec)
+        if spec is None:
+            raise ValueError(
+                f"x is a {type(sequence).__name__} that does not say what its records look like. "
+                "Taken from one of them, shapes and types would depend on a private record, which "
+                "could then change how all others are read; so a person declares them. "
+                f"{self._looks()} Check it, and pass it as tfdp.data.IndexableSource(items, "
+                "element_spec=...), or give the object an attribute element_spec."
+            )
+        self._template = spec
+        self._specs: list[tf.TensorSpec] = keras.tree.flatten(spec)
+        self._refuse_unlike_all()
 
     def __len__(self) -> int:
         return len(self._sequence)
@@ -56,46 +83,60 @@ class IndexableSource(RecordSource):
     def fetch(self, indices: tf.Tensor, update: tf.Tensor) -> Fetched:
         """Returns the records at `indices`; see `RecordSource.fetch`."""
         indices = tf.convert_to_tensor(indices, tf.int64)
-        *rows, valid = tf.numpy_function(self._rows, [indices], [*self._dtypes, tf.bool])
-        for row, shape in zip(rows, self._shapes, strict=True):
-            row.set_shape([indices.shape[0], *shape])
+        dtypes = [*(spec.dtype for spec in self._specs), tf.bool]
+        *rows, valid = tf.numpy_function(self._rows, [indices], dtypes)
+        for row, spec in zip(rows, self._specs, strict=True):
+            row.set_shape([indices.shape[0], *spec.shape])
         valid.set_shape(indices.shape)
         return *as_parts(self._template, rows), valid
 
-    def _first_readable(self) -> dict[str, Any]:
-        """The first record that can be read: it fixes structure, shapes and types."""
-        last_error: Exception | None = None
-        for index in range(min(100, len(self))):
+    def _refuse_unlike_all(self) -> None:
+        """Raises if no record is as declared; what one record is like decides nothing."""
+        tried = min(_TRIED, len(self))
+        for index in range(tried):
+            if not isinstance(self._record(self._item(index)), str):
+                return
+        raise ValueError(f"None of the first {tried} records is as declared. {self._looks()}")
+
+    def _looks(self) -> str:
+        """What the first record that can be read looks like, for a person to declare."""
+        error: Exception | None = None
+        for index in range(min(_TRIED, len(self))):
             try:
-                return _as_record(self._map_fn(self._sequence[index]))
-            except Exception as error:  # any error of the user's code
-                last_error = error
-        raise ValueError(
-            f"None of the first {min(100, len(self))} records could be read; the last one "
-            f"failed with {type(last_error).__name__}: {last_error}"
-        ) from last_error
+                return (
+                    f"Record {index} looks like\n\n    element_spec = "
+                    f"{written(self._map_fn(self._sequence[index]))}\n\n"
+                )
+            except Exception as raised:  # any error of the user's code
+                error = raised
+        return f"None of the first records can be read: {type(error).__name__}: {error}."
 
     def _rows(self, indices: np.ndarray) -> list[np.ndarray]:
         """Reads records into one array for each leaf; the last array is the validity."""
         leaves = [
-            np.full((len(indices), *shape), b"", object)
-            if dtype == tf.string
-            else np.zeros((len(indices), *shape), dtype.as_numpy_dtype)
-            for shape, dtype in zip(self._shapes, self._dtypes, strict=True)
+            np.full((len(indices), *spec.shape), b"", object)
+            if spec.dtype == tf.string
+            else np.zeros((len(indices), *spec.shape), spec.dtype.as_numpy_dtype)
+            for spec in self._specs
         ]
         valid = np.zeros(len(indices), bool)
         for row, item in enumerate(self._items(indices.tolist())):
-            reason = self._fill(leaves, row, item)
-            if reason:
-                self._bad.add(reason, [indices[row]])
-            valid[row] = not reason
+            values = self._record(item)
+            if isinstance(values, str):
+                self._bad.add(values, [indices[row]])
+                continue
+            for leaf, value in zip(leaves, values, strict=True):
+                leaf[row] = value[()]
+            valid[row] = True
         return [*leaves, valid]
 
     def _items(self, indices: list[int]) -> list[Any]:
         """Items at `indices`, an exception in the place of each that raises."""
         if hasattr(self._sequence, "__getitems__"):
             try:
-                return list(self._sequence.__getitems__(indices))
+                items = list(self._sequence.__getitems__(indices))
+                if len(items) == len(indices):  # else some would come in the place of others
+                    return items
             except Exception:  # one bad item must not take the others with it
                 pass
         return [self._item(index) for index in indices]
@@ -106,33 +147,18 @@ class IndexableSource(RecordSource):
         except Exception as error:
             return error
 
-    def _fill(self, leaves: list[np.ndarray], row: int, item: Any) -> str | None:
-        """Writes one record, or returns why it cannot be."""
+    def _record(self, item: Any) -> list[np.ndarray] | str:
+        """The arrays of one record as declared, or the reason that `bad_records` shows."""
         if isinstance(item, Exception):
             return "unreadable_record"
         try:
-            record = _as_record(self._map_fn(item))
-            keras.tree.assert_same_structure(self._template, record)
+            parts = by_part(self._map_fn(item))
+            arrays = keras.tree.map_structure_up_to(self._template, as_leaf, parts)
+            values = keras.tree.flatten(arrays)
+            if any(v.shape != s.shape for v, s in zip(values, self._specs, strict=True)):
+                return "wrong_shape"
+            cast = [as_declared(v, s) for v, s in zip(values, self._specs, strict=True)]
         except Exception:
             return "unreadable_record"
-        values = keras.tree.flatten(record)
-        if [value.shape for value in values] != self._shapes:
-            return "wrong_shape"
-        for leaf, value in zip(leaves, values, strict=True):
-            leaf[row] = value[()]
-        return None
-
-
-def _as_record(item: Any) -> dict[str, Any]:
-    """Names the parts of a record and makes arrays of them."""
-    parts = item if isinstance(item, tuple) else (item,)
-    if not 1 <= len(parts) <= 3:
-        raise TypeError(
-            f"A record is x, (x, y) or (x, y, sample_weight), got a tuple of {len(parts)}."
-        )
-    named = dict(zip(("x", "y", "sample_weight"), parts, strict=False))
-    return {
-        name: keras.tree.map_structure(as_leaf, part)
-        for name, part in named.items()
-        if part is not None
-    }
+        kept = [value for value in cast if value is not None]
+        return kept if len(kept) == len(cast) else "wrong_type"

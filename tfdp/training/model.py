@@ -130,8 +130,9 @@ class DPModel(SavedAsPlain):
         """Trains for the updates of the plan, or for ``epochs`` of it.
 
         Args:
-          x: Arrays, a dict or nest of arrays, an object with ``__len__`` and ``__getitem__``, or
-            a ``tfdp.data.RecordSource``: anything with random access, since ``fit`` samples.
+          x: Arrays, a dict or nest of arrays, an object with ``__len__``, ``__getitem__`` and
+            ``element_spec`` (see ``tfdp.data.IndexableSource``), or a ``tfdp.data.RecordSource``:
+            anything with random access, since ``fit`` samples.
           y: Targets, where ``x`` does not hold them.
           batch_size: Expected batch size; only without a plan, which holds it.
           epochs: Passes of ceil(N / B) updates. By default all that the plan has left.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import tensorflow as tf
 
 from tfdp.data import IndexableSource, RecordSource
 from tfdp.data.pictures import center_square
@@ -38,4 +39,5 @@ class Pictures:
 
     def source(self) -> RecordSource:
         """Records to sample from; pictures that cannot be read contribute nothing."""
-        return IndexableSource(self)
+        spec = (tf.TensorSpec([self._size, self._size, 3], tf.float32), tf.TensorSpec([], tf.int32))
+        return IndexableSource(self, element_spec=spec)
