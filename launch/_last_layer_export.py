@@ -11,7 +11,7 @@ import ml_collections
 from absl import logging
 
 from launch._last_layer_study import Cell, Data, make_backbone, tune_cell
-from launch._spent import EXPORTED, spent_text
+from launch._spent import EXPORTED, OWN_SEED, spent_text
 from launch._workdir import Workdir
 from tfdp.privacy import PrivacyReport, Segment
 from tfdp.transfer import LastLayer
@@ -24,8 +24,10 @@ def export_one(
 ) -> None:
     """Fits the method of `config.export` on new noise, and writes SavedModel and report.
 
-    The runs of the table have known seeds, so that anybody can take their noise off. This one
-    has not. It is made once: a workdir that holds a SavedModel already is left as it is.
+    The runs of the table, and those that tuned it, have known seeds, so that anybody can take
+    their noise off. This one has not, nor have the runs that tune it, unless `config.export.seed`
+    asks for one; its report says so then. It is made once: a workdir that holds a SavedModel
+    already is left as it is.
     """
     if not config.export.method:
         return
@@ -33,23 +35,34 @@ def export_one(
     if workdir.saved_model.exists():
         logging.info("%s is there already: no privacy is spent.", workdir.saved_model)
         return
-    chosen, rows, budget = tune_cell(cell, config, data)
-    fitted, _ = fit(cell.candidate, chosen.settings, rows, budget, runs=chosen.share_of_runs)
+    seed = config.export.get("seed")
+    chosen, rows, budget = tune_cell(cell, config, data, seed)
+    fitted, _ = fit(
+        cell.candidate,
+        chosen.settings,
+        rows,
+        budget,
+        runs=chosen.share_of_runs,
+        seed=data.seed(cell.candidate, seed),
+        purpose="export",
+    )
     report = PrivacyReport({**fitted.privacy_report().to_dict(), **_tuning(chosen, fitted)})
-    write_spent(workdir.path / EXPORTED, cell, config.delta, chosen, fitted)
+    write_spent(workdir.path / EXPORTED, cell, config.delta, chosen, fitted, seed)
     report.write_json(workdir.report)
     report.write_html(workdir.report_page)
     fitted.export(workdir.saved_model, report=report, **_outside(fitted, config, data))
     print(report.summary_text())
 
 
-def write_spent(path: Path, cell: Cell, delta: float, chosen: Chosen, fitted: Fitted) -> None:
+def write_spent(
+    path: Path, cell: Cell, delta: float, chosen: Chosen, fitted: Fitted, seed: int | None = None
+) -> None:
     """Says what the export has cost as a line of the results says it of a run."""
     spent = {
         "method": cell.name,
         "epsilon": str(cell.epsilon),
         "delta": delta,
-        "seed": "of its own",
+        "seed": OWN_SEED if seed is None else seed,
         "spent": spent_text([Segment(fitted.plan.settings, fitted.plan.steps)]),
         "tuning_spent": spent_text(chosen.spent),
     }

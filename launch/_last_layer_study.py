@@ -18,6 +18,7 @@ from tfdp.privacy import Segment
 from tfdp.transfer.backbones import Backbone, load_backbone
 from tfdp.transfer.datasets import PictureSet, open_pictures
 from tfdp.transfer.sampled import Pictures
+from tfdp.transfer.seeds import child_seed
 from tfdp.transfer.settings import dotted, make_method
 from tfdp.transfer.store import FeatureFolder
 from tfdp.transfer.study import Budget, Candidate, Chosen, fit, tune
@@ -97,6 +98,16 @@ class Data:
         """Rows to train on and to test on."""
         return self.pictures if candidate.method == "fine_tune" else self.features
 
+    def seed(self, candidate: Candidate, seed: int | None) -> int | None:
+        """The seed for these rows: studies of other rows have other noise under the same seed."""
+        config = self._config
+        if candidate.method == "fine_tune":
+            rows: Any = [config.pictures.dataset, config.backbone.name, config.backbone.image_size]
+        else:
+            manifest = self.folder.manifest
+            rows = [manifest.get(key) for key in ("dataset", "backbone", "preprocessing")]
+        return child_seed(seed, config.train_split, rows)
+
     @functools.cached_property
     def folder(self) -> FeatureFolder:
         """The feature folder; all its files have their checksums."""
@@ -134,8 +145,7 @@ def run_study(
 ) -> None:
     """Runs what is not in the results yet: every cell with the first seed, then the next.
 
-    A study that is cut short then has a whole table of fewer seeds. Methods that ask the rows
-    for the same sums under the same seed come one after the other, and the sums are kept.
+    A study that is cut short then has a whole table of fewer seeds.
     """
     runs = [
         (cell, seed)
@@ -147,14 +157,18 @@ def run_study(
     for cell, seed in tqdm(runs, unit="runs", desc="methods x epsilons x seeds"):
         key = cell.name, cell.epsilon
         if key not in tuned:
-            tuned[key] = tune_cell(cell, config, data)
+            tuned[key] = tune_cell(cell, config, data, config.tuning.seed)
         results.add(run(cell, seed, config, data, *tuned[key]))
 
 
 def tune_cell(
-    cell: Cell, config: ml_collections.ConfigDict, data: Data
+    cell: Cell, config: ml_collections.ConfigDict, data: Data, seed: int | None
 ) -> tuple[Chosen, Any, Budget]:
-    """The settings of a cell, and the rows and budget that its runs have."""
+    """The settings of a cell, and the rows and budget that its runs have.
+
+    Args:
+        seed: of the trial runs and of a charged choice; None draws noise that nobody can repeat.
+    """
     train, _ = data.of(cell.candidate)
     budget = Budget(
         config.num_examples, train.num_classes, cell.epsilon, config.delta, config.adjacency
@@ -165,7 +179,7 @@ def tune_cell(
         budget,
         held_out=config.tuning.held_out,
         charge=config.tuning.charge,
-        seed=config.tuning.seed,
+        seed=data.seed(cell.candidate, seed),
     )
     if chosen.runs:
         logging.info("%s at epsilon %g: chose %s", cell.name, cell.epsilon, chosen.settings)
@@ -183,7 +197,12 @@ def run(
 ) -> Result:
     """One run and its accuracy on the test rows."""
     fitted, seconds = fit(
-        cell.candidate, chosen.settings, rows, budget, runs=chosen.share_of_runs, seed=seed
+        cell.candidate,
+        chosen.settings,
+        rows,
+        budget,
+        runs=chosen.share_of_runs,
+        seed=data.seed(cell.candidate, seed),
     )
     return Result(
         method=cell.name,

@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from tfdp.privacy import Ledger, Segment, UpdateSettings
+from tfdp.privacy.report import SEED_NOTE
 
 Spent = Ledger | list[Segment]
 #: What a study's folder says of the classifier that was exported from it, which no seed repeats.
 EXPORTED = "exported.json"
+#: What that file says in place of a seed, where there is none.
+OWN_SEED = "of its own"
 
 
 class Runs:
@@ -39,8 +42,11 @@ class Runs:
         """
         if (folder / "ledger.jsonl").is_file():
             self.parts[str(folder)] = Ledger.read(folder)
-            delta = _config(folder).get("privacy", {}).get("delta")
+            config = _config(folder)
+            delta = config.get("privacy", {}).get("delta")
             self.deltas |= {float(delta)} if delta else set()
+            if (config.get("training") or {}).get("seed") is not None:
+                self._seeded(folder)
         elif (folder / "results.csv").is_file():
             self._add_study(folder)
         else:
@@ -50,9 +56,11 @@ class Runs:
             )
 
     def _add_study(self, folder: Path) -> None:
-        rows = list(_rows(folder / "results.csv"))
+        rows: list[Mapping[str, Any]] = list(_rows(folder / "results.csv"))
         if (folder / EXPORTED).is_file():
-            rows.append(read_config(folder / EXPORTED))
+            rows.append({**read_config(folder / EXPORTED), "exported": True})
+        if any(row.get("seed") != OWN_SEED for row in rows):
+            self._seeded(folder)
         without = [row for row in rows if math.isinf(float(row["epsilon"]))]
         for row in rows:
             if row not in without:
@@ -63,8 +71,12 @@ class Runs:
                 "whoever publishes them gives no guarantee at all"
             )
 
+    def _seeded(self, folder: Path) -> None:
+        """Noise under different settings and seeds is independent, to those who know no seed."""
+        self.notes.append(f"{folder}: {SEED_NOTE}")
+
     def _add_fit(self, folder: Path, row: Mapping[str, Any]) -> None:
-        """One fit, and the runs that tuned it, which are the same for all its seeds."""
+        """One fit, and the runs that tuned it: once for all seeds, and anew for the export."""
         cell = f"{folder}: {row['method']}, epsilon {row['epsilon']}"
         try:
             own, tuning = (segments_of(row[name]) for name in ("spent", "tuning_spent"))
@@ -72,9 +84,10 @@ class Runs:
             raise ValueError(
                 f"{folder} does not say what {row['method']} has spent ({error!r})."
             ) from error
-        self.parts[f"{cell}, seed {row['seed']}"] = own
+        exported = row.get("exported")
+        self.parts[f"{cell}, {'export' if exported else 'seed ' + str(row['seed'])}"] = own
         if tuning:
-            self.parts[f"{cell}, tuning"] = tuning
+            self.parts[f"{cell}, tuning{' of the export' if exported else ''}"] = tuning
         self.deltas.add(float(row["delta"]))
 
 

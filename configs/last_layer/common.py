@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import ml_collections
+from ml_collections import config_dict
 
 #: A method's own preparation, but for centring and square roots.
 _AS_PUBLISHED = {"normalise": "unit", "centre": "none"}
@@ -45,7 +46,8 @@ def study(arg: str) -> ml_collections.ConfigDict:
     # Where fine-tuning and export find the backbone; "" and 0 mean its own.
     config.backbone = {"name": "efficientnet_lite0", "weights": "", "image_size": 0}
     config.pictures = {"dataset": "", "path": ""}
-    config.export = {"method": "", "epsilon": 1.0}
+    # What is exported has noise that nobody can repeat; a seed of its own is for tests.
+    config.export = {"method": "", "epsilon": 1.0, "seed": config_dict.placeholder(int)}
     return config
 
 

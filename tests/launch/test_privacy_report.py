@@ -26,6 +26,7 @@ from tfdp.privacy import (
     epsilon,
     verify,
 )
+from tfdp.privacy.report import SEED_NOTE
 from tfdp.transfer.last_layer import whole_budget
 from tfdp.transfer.study import Candidate, Chosen
 
@@ -288,6 +289,7 @@ def test_a_study_of_last_layers_is_added_up_by_its_results(tmp_path, capsys):
     two = epsilon(full_batch(3.7306, 2), 1e-5).epsilon
     assert f"Privacy of 2 parts together: (epsilon, delta) = ({two:.4g}, 1e-05)" in text
     assert "1 results without noise, which are not counted" in text
+    assert f"note: {tmp_path}: {SEED_NOTE}" in text  # a known seed protects nothing
 
 
 def test_updates_of_fine_tuning_are_added_to_those_of_other_runs(folder, tmp_path_factory, capsys):
@@ -334,3 +336,9 @@ def test_what_cannot_be_added_up_is_named(folder, tmp_path_factory):
     path.write_text(path.read_text().replace("full_batch", "by_hand"))
     with pytest.raises(ValueError, match="does not say what newton has spent .*by_hand"):
         launch(other)
+
+
+def test_sums_of_seeded_training_runs_say_so_too(folder, capsys):
+    (folder / "config.json").write_text(json.dumps({"privacy": PRIVACY, "training": {"seed": 0}}))
+    launch(folder, f"--workdir={folder}")
+    assert SEED_NOTE in capsys.readouterr().out

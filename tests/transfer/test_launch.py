@@ -2,18 +2,21 @@
 
 import csv
 import json
+from types import SimpleNamespace
 
 import keras
 import ml_collections
 import numpy as np
 import pytest
 
-from launch._last_layer_export import export_cell
+from launch._last_layer_export import export_cell, export_one
 from launch._last_layer_results import ResultsFile
-from launch._last_layer_study import study_cells
+from launch._last_layer_study import Data, study_cells
 from launch._spent import Runs
+from launch._workdir import Workdir
 from tfdp.export import read_report
 from tfdp.privacy import epsilon
+from tfdp.transfer.study import Candidate, Chosen
 
 CONFIG = """
 import ml_collections
@@ -114,10 +117,14 @@ def test_from_pictures_to_a_table(toys, run_in_subprocess):
     assert len(again.splitlines()) == len(text.splitlines())
     assert (toys / "run" / "saved_model" / "saved_model.pb").stat().st_mtime_ns == exported
 
-    # All of it can be added up: nine fits but for the one without noise, their tuning, the export.
+    # All of it can be added up: nine fits but for the one without noise, and their tuning; the
+    # export, and the tuning of its own that it had, on noise that nobody can repeat.
     runs = Runs()
     runs.add(toys / "run")
-    assert len(runs.parts) == 8 + 1 + 1 and len(runs.notes) == 1
+    assert len(runs.parts) == 8 + 1 + 2 and len(runs.notes) == 2
+    assert "whoever knows the seed can take the noise off" in runs.notes[0]
+    exported = f"{toys / 'run'}: tuned, epsilon 8.0"
+    assert runs.parts[f"{exported}, tuning of the export"] == runs.parts[f"{exported}, tuning"]
     biases = runs.parts[f"{toys / 'run'}: biases, epsilon 8.0, seed 0"]
     assert [(part.settings.sampling, part.updates) for part in biases] == [("poisson", 9)]
     assert 7.9 < epsilon(biases, 1e-4).epsilon <= 8.0
@@ -167,6 +174,48 @@ def test_an_export_that_is_not_in_the_study_is_named():
     )
     with pytest.raises(ValueError, match="'auto' at epsilon 2, .* its methods are auto, newton"):
         export_cell(study_cells(config), config)
+
+
+@pytest.mark.parametrize("seed", [None, 5])
+def test_what_is_exported_is_tuned_and_fitted_without_the_study_s_seeds(
+    monkeypatch, tmp_path, seed
+):
+    config = ml_collections.ConfigDict(
+        {
+            "epsilons": (1.0,),
+            "seeds": 1,
+            "methods": {"auto": {}},
+            "tuning": {"seed": 1000},
+            "export": {"method": "auto", "epsilon": 1.0, "seed": seed},
+        }
+    )
+    seen = []
+
+    def tuned(cell, config, data, seed):
+        seen.append(seed)
+        return Chosen({}), None, None
+
+    def fitted(*_, **settings):
+        seen.append(settings["seed"])
+        raise InterruptedError
+
+    monkeypatch.setattr("launch._last_layer_export.tune_cell", tuned)
+    monkeypatch.setattr("launch._last_layer_export.fit", fitted)
+    data = SimpleNamespace(seed=lambda candidate, seed: seed)
+    with pytest.raises(InterruptedError):
+        export_one(study_cells(config), config, data, Workdir(str(tmp_path)))
+    assert seen == [seed, seed]
+
+
+def test_studies_of_other_features_have_other_noise_under_the_same_seed(tmp_path):
+    config = ml_collections.ConfigDict({"features": str(tmp_path), "train_split": "train"})
+    seeds = []
+    for name in ("one", "other", "one"):
+        manifest = {"format": 1, "backbone": {"name": name}, "splits": {}}
+        (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+        seeds.append(Data(config).seed(Candidate("auto"), 0))
+    assert seeds[0] == seeds[2] != seeds[1]
+    assert Data(config).seed(Candidate("auto"), None) is None
 
 
 def test_results_of_another_version_are_kept_and_named(tmp_path):

@@ -8,11 +8,12 @@ import pytest
 from tests.transfer.tables import clusters
 from tfdp.privacy import Segment, epsilon
 from tfdp.transfer import Steps, as_rows
+from tfdp.transfer.held_out import split_rows
 from tfdp.transfer.last_layer import whole_budget
 from tfdp.transfer.sampled import SampledHead
 from tfdp.transfer.sampled.fitting import plan_for
 from tfdp.transfer.settings import make_method, make_preparation
-from tfdp.transfer.study import Budget, Candidate, Chosen, fit, held_out_rows, split_rows, tune
+from tfdp.transfer.study import Budget, Candidate, Chosen, fit, tune
 
 CLASSES, DIM, ROWS = 3, 6, 600
 X, Y = clusters(ROWS, DIM, CLASSES, seed=1)
@@ -34,12 +35,6 @@ def test_held_out_rows_are_not_trained_on():
     np.testing.assert_array_equal(train.labels, Y[_numbers(train).astype(int)])
 
 
-def test_who_is_held_out_depends_on_positions_alone():
-    np.testing.assert_array_equal(held_out_rows(100, 0.3), held_out_rows(500, 0.3)[:100])
-    with pytest.raises(ValueError, match="strictly between 0 and 1"):
-        held_out_rows(10, 0.0)
-
-
 def test_tuning_trains_on_the_one_part_and_judges_by_the_other(monkeypatch):
     seen = {"trained": [], "judged": []}
 
@@ -52,7 +47,7 @@ def test_tuning_trains_on_the_one_part_and_judges_by_the_other(monkeypatch):
 
     def fake_fit(candidate, choice, rows, budget, **kwargs):
         seen["trained"].append(set(_numbers(rows)))
-        assert budget.num_examples == len(rows)
+        assert budget.num_examples == 0.9 * ROWS == pytest.approx(len(rows), abs=rows.stray)
         return Head(), 0.0
 
     monkeypatch.setattr("tfdp.transfer.study.fit", fake_fit)
@@ -87,7 +82,7 @@ def test_charged_tuning_shares_the_budget_among_all_runs():
     candidate = Candidate("one_step", grid={"learning_rate": [0.1, 1.0]})
     chosen, rows, budget = tune(candidate, as_rows(X, Y, CLASSES), BUDGET, charge=True, seed=1)
     assert chosen.charged and chosen.share_of_runs == 3 and chosen.judging == BUDGET.whole()
-    assert len(rows) < ROWS and budget.num_examples == len(rows)
+    assert len(rows) < ROWS and budget.num_examples == 0.9 * ROWS
     head, seconds = fit(candidate, chosen.settings, rows, budget, runs=3, seed=2)
     assert head.plan.noise_multiplier == pytest.approx(BUDGET.noise_multiplier() * math.sqrt(3))
     assert seconds > 0

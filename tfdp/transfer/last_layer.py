@@ -22,6 +22,7 @@ from tfdp.transfer.methods import METHODS, Method, Problem, Task
 from tfdp.transfer.passes import Passes, passes_over
 from tfdp.transfer.prepare import Preparation
 from tfdp.transfer.rows import Rows, as_rows
+from tfdp.transfer.seeds import child_seed
 from tfdp.transfer.serving import export_head, export_pictures
 from tfdp.transfer.spending import Release, Spending
 
@@ -50,7 +51,8 @@ class LastLayer:
         public_features: `[M, D]` from the same backbone for public centring and components.
         adjacency: "add_or_remove_one" or "replace_one" (twice the noise for the same epsilon).
         seed: makes the noise reproducible, for tests only: whoever knows the seed can take the
-            noise off. None draws the key from the operating system.
+            noise off. Heads of other settings have other noise under the same seed. None draws
+            the key from the operating system.
         strategy: a `tf.distribute` strategy, the current one when None.
 
     Raises:
@@ -102,7 +104,7 @@ class LastLayer:
         method = self._method.settled(task)
         preparation = self._given_preparation or method.preparation
         ledger = self._spending.ledger if self._spending else None
-        key = NoiseKey.from_entropy() if self._seed is None else NoiseKey.from_seed(self._seed)
+        key = self._key(method, preparation)
         if ledger is not None:
             warnings.warn(
                 "This head was fitted before, within its budget (epsilon "
@@ -218,10 +220,17 @@ class LastLayer:
         parts = [backbone.resources, head]
         return export_pictures(logits, parts, backbone.image_size, path, said, names)
 
+    def _key(self, method: Method, preparation: Preparation) -> NoiseKey:
+        """The key of the noise; under one seed, heads that differ in anything have their own."""
+        own = child_seed(
+            self._seed, self.num_classes, self.plan.to_dict(), method, preparation, self._public
+        )
+        return NoiseKey.from_entropy() if own is None else NoiseKey.from_seed(own)
+
     def _check_rows(self, rows: Rows) -> None:
         """Far from the stated number something is amiss; near it is what privacy hides."""
         stated = self.plan.num_examples
-        if abs(len(rows) - stated) > max(1, _MOST_STRAY * stated):
+        if abs(len(rows) - stated) > max(1, _MOST_STRAY * stated, rows.stray):
             raise ValueError(
                 f"num_examples={stated} was stated but there are {len(rows)} feature rows; sums "
                 "would be divided by the wrong number. State the public size of the data."

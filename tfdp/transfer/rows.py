@@ -75,6 +75,8 @@ class Rows:
         self.dim = _common_width(self._parts)
         self._starts = np.cumsum([0, *(part.shape[0] for part in self._parts)])
         self.norms, self._bad = self._measure()
+        #: How many rows more or less than stated are no mistake; see `held_out.split_rows`.
+        self.stray = 0.0
         #: Normalised copies, by normalisation; kept by `passes_over` and gone with the rows.
         self.passes: dict[str, Any] = {}
         #: The same as one array each, for training on sampled rows.
@@ -107,6 +109,11 @@ class Rows:
                 if bad.any():
                     features = np.where(bad[:, None], features.dtype.type(0), features)
                 yield Block(start, features, labels[begin : begin + size])
+
+    def contents(self) -> Iterator[np.ndarray]:
+        """The features of every row by itself, float32 `[D]`, in order."""
+        for block in self.blocks():
+            yield from np.ascontiguousarray(block.features, np.float32)
 
     def subset(self, chosen: np.ndarray) -> Rows:
         """The rows where `chosen` `[N]` is true, in order; features stay where they are."""

@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 import math
 import time
-import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeVar
@@ -16,22 +15,11 @@ import tensorflow as tf
 
 from tfdp.privacy import PrivacyPlan, PrivacyReport, Segment, UpdateSettings, epsilon
 from tfdp.privacy.noise import NoiseKey
+from tfdp.transfer.held_out import Records, public_size, split_rows
 from tfdp.transfer.last_layer import LastLayer, whole_budget
 from tfdp.transfer.sampled import SampledHead, fit_sampled
+from tfdp.transfer.seeds import child_seed
 from tfdp.transfer.settings import make_method, make_preparation
-
-
-class Records(Protocol):
-    """Labelled records: `Rows` of features, or `Pictures`."""
-
-    num_classes: int
-
-    def __len__(self) -> int:
-        """N."""
-
-    def subset(self, chosen: np.ndarray) -> Any:
-        """Those where `chosen`, bool `[N]`, is true."""
-
 
 _Records = TypeVar("_Records", bound=Records)
 
@@ -165,9 +153,13 @@ def fit(
     *,
     runs: int = 1,
     seed: int | None = None,
+    purpose: str = "run",
     strategy: tf.distribute.Strategy | None = None,
 ) -> tuple[Fitted, float]:
     """Fits one classifier.
+
+    Under one seed every method, setting, budget and purpose has noise of its own, so that what
+    several fits publish together costs what it is said to cost.
 
     Args:
         candidate: the method.
@@ -176,6 +168,7 @@ def fit(
         budget: of everything.
         runs: among how many runs on the same rows the budget is shared.
         seed: of the noise, for studies; None for a head that is published.
+        purpose: of this fit, where others have the same settings, budget and seed.
         strategy: where to compute; the current one when None.
 
     Returns:
@@ -183,6 +176,7 @@ def fit(
     """
     method = make_method(candidate.method, {**candidate.settings, **choice})
     preparation = make_preparation(method, candidate.preparation)
+    seed = child_seed(seed, purpose)
     if isinstance(method, SampledHead):
         return fit_sampled(method, rows, runs=runs, seed=seed, **dataclasses.asdict(budget))
     head = LastLayer(
@@ -215,8 +209,8 @@ def tune(
     Without `charge` the choice is free of charge, which is customary and not private; the final
     run then has all rows and the whole budget. With it, trial runs and final run share the rows
     that are not held out, and the budget; and the numbers of right answers on the held-out rows
-    are published with noise of that budget's size. No row is in both parts, so under adding or
-    removing one row the two costs do not add up.
+    are published with noise of that budget's size. A row is in one of the parts, whichever other
+    rows there are (see `held_out`), so the two costs do not add up.
 
     Args:
         candidate: the method and its grid.
@@ -224,7 +218,8 @@ def tune(
         budget: of everything that is charged.
         held_out: share of the rows to judge by.
         charge: whether tuning is paid for.
-        seed: of the noise.
+        seed: of the noise; every trial run, and the judging, has noise of its own under it.
+            Whoever knows the seed can take all of it off: leave it out for what is published.
 
     Returns:
         The choice; the rows for the final run; and the budget with their public number.
@@ -240,46 +235,31 @@ def tune(
             "charged tuning shares the budget among runs of the same schedule: take batch_size "
             "and epochs out of the grid, or leave tuning uncharged."
         )
-    train, judges = split_rows(rows, held_out)
+    train, judges = split_rows(rows, held_out, budget.adjacency)
     own = dataclasses.replace(
-        budget, num_examples=int((~held_out_rows(budget.num_examples, held_out)).sum())
+        budget, num_examples=public_size(budget.num_examples, held_out, budget.adjacency)
     )
     runs = len(choices) + 1 if charge else 1
     right, plans = np.empty(len(choices)), []
     for number, choice in enumerate(choices):
-        head, _ = fit(candidate, choice, train, own, runs=runs, seed=seed)
+        purpose = f"trial {number}"
+        head, _ = fit(candidate, choice, train, own, runs=runs, seed=seed, purpose=purpose)
         right[number] = head.evaluate(judges)["accuracy"] * len(judges)
         plans.append(head.plan)
     if charge:
-        key = NoiseKey.from_entropy() if seed is None else NoiseKey.from_seed(seed)
-        draw = key.child("tuning").seeds(0, 1)[0]
-        noise = tf.random.stateless_normal(right.shape, draw, dtype=tf.float64).numpy()
         # One row more or less changes each of these counts by at most 1.
-        right += noise * budget.noise_multiplier(len(choices))
+        right += _judging_noise(candidate, budget, len(choices), seed)
     best = choices[int(np.argmax(right))]
     chosen = Chosen(best, tuple(plans), charge, budget.whole() if charge else None)
     return (chosen, train, own) if charge else (chosen, rows, budget)
 
 
-def held_out_rows(count: int, share: float) -> np.ndarray:
-    """Which of `count` rows are held out, bool `[count]`.
-
-    It depends on positions alone: the same rows are held out in every run, how many is public,
-    and no row moves because another one came or went behind it.
-    """
-    if not 0 < share < 1:
-        raise ValueError(f"the held-out share must lie strictly between 0 and 1, got {share}.")
-    return np.random.default_rng(0).random(count) < share
-
-
-#: Parts of records, by share; made once for each, and gone with them.
-_PARTS: weakref.WeakKeyDictionary[Any, dict[float, tuple[Any, Any]]] = weakref.WeakKeyDictionary()
-
-
-def split_rows(rows: _Records, share: float) -> tuple[_Records, _Records]:
-    """Rows to train on and held-out rows, with no row in both; the same for the same rows."""
-    made = _PARTS.setdefault(rows, {})
-    if share not in made:
-        held_out = held_out_rows(len(rows), share)
-        made[share] = rows.subset(~held_out), rows.subset(held_out)
-    return made[share]
+def _judging_noise(
+    candidate: Candidate, budget: Budget, count: int, seed: int | None
+) -> np.ndarray:
+    """What the numbers of right answers of `count` trial runs are published with, `[count]`."""
+    own = child_seed(seed, "judging", candidate, budget)
+    key = NoiseKey.from_entropy() if own is None else NoiseKey.from_seed(own)
+    draw = key.child("tuning").seeds(0, 1)[0]
+    noise = tf.random.stateless_normal([count], draw, dtype=tf.float64).numpy()
+    return noise * budget.noise_multiplier(count)

@@ -41,6 +41,10 @@ class PictureSet(abc.ABC):
             OSError or ValueError: it cannot be read; extraction counts it and goes on.
         """
 
+    @abc.abstractmethod
+    def content(self, index: int) -> bytes:
+        """Bytes that follow from this picture alone, the same wherever it stands in the split."""
+
 
 class ArrayPictures(PictureSet):
     """Pictures in one array.
@@ -90,3 +94,7 @@ class ArrayPictures(PictureSet):
     def picture(self, index: int) -> np.ndarray:
         """One picture; see `PictureSet.picture`."""
         return np.broadcast_to(self._pictures[index], (*self._pictures.shape[1:3], 3))
+
+    def content(self, index: int) -> bytes:
+        """The pixels."""
+        return self._pictures[index].tobytes()

@@ -39,7 +39,7 @@ class FolderPictures(PictureSet):
         ]
         if not self._files:
             raise DatasetError(f"{folder}: holds no pictures in class folders.")
-        self.name, self.split = Path(root).resolve().name, split
+        self.name, self.split, self._folder = Path(root).resolve().name, split, folder
         self.class_names = [child.name for child in classes]
 
     def __len__(self) -> int:
@@ -52,6 +52,10 @@ class FolderPictures(PictureSet):
     def picture(self, index: int) -> np.ndarray:
         """One picture; see `PictureSet.picture`."""
         return open_picture(self._files[index][0])
+
+    def content(self, index: int) -> bytes:
+        """The name of the file in its split, which is there without reading it."""
+        return self._files[index][0].relative_to(self._folder).as_posix().encode()
 
 
 def npz_pictures(path: str | os.PathLike[str], split: str) -> ArrayPictures:
@@ -109,3 +113,7 @@ class TfdsPictures(PictureSet):
     def picture(self, index: int) -> np.ndarray:
         """One picture; see `PictureSet.picture`."""
         return open_picture(self._source[index]["image"])
+
+    def content(self, index: int) -> bytes:
+        """The encoded picture."""
+        return bytes(self._source[index]["image"])

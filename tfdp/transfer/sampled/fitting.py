@@ -13,6 +13,7 @@ import keras
 from tfdp.privacy import PrivacyPlan, PrivacyReport
 from tfdp.training import make_private
 from tfdp.transfer.sampled.head import SampledHead
+from tfdp.transfer.seeds import child_seed
 from tfdp.transfer.serving import export_head, export_pictures
 
 
@@ -81,13 +82,15 @@ def fit_sampled(
         delta: of all runs.
         adjacency: as for `PrivacyPlan`.
         runs: so many runs of this schedule, on the same rows, share the budget.
-        seed: of noise and sampling, for studies; None for weights that are published.
+        seed: of noise, sampling and first weights, for studies; None for weights that are
+            published. Other settings and budgets have other noise under the same seed.
 
     Returns:
         The classifier and the seconds that training took.
     """
     begun = time.perf_counter()
     plan = plan_for(settings, num_examples, epsilon, delta, adjacency, runs)
+    seed = child_seed(seed, num_classes, plan.to_dict(), settings)
     source = settings.source(rows)
     model = make_private(settings.model(rows, num_classes, seed))
     model.compile(

@@ -99,7 +99,8 @@ class SampledHead:
 
     def output_layer(self, num_classes: int, seed: int | None) -> keras.layers.Dense:
         """The head itself; its bias starts at zero."""
-        first = keras.initializers.RandomNormal(stddev=self.init, seed=seed)
+        own = None if seed is None else seed % 2**31  # what Keras takes for a seed
+        first = keras.initializers.RandomNormal(stddev=self.init, seed=own)
         kernel = first if self.init else "zeros"
         return keras.layers.Dense(num_classes, kernel_initializer=kernel, name=HEAD)
 

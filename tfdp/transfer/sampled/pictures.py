@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import tensorflow as tf
 
@@ -23,6 +25,8 @@ class Pictures:
         self._pictures, self._size = pictures, size
         self._chosen = np.arange(len(pictures)) if chosen is None else chosen
         self.num_classes = len(pictures.class_names)
+        #: How many more or less than stated are no mistake; see `held_out.split_rows`.
+        self.stray = 0.0
 
     def __len__(self) -> int:
         return len(self._chosen)
@@ -36,6 +40,10 @@ class Pictures:
     def subset(self, chosen: np.ndarray) -> Pictures:
         """Those where `chosen` `[N]` is true."""
         return Pictures(self._pictures, self._size, self._chosen[chosen])
+
+    def contents(self) -> Iterator[bytes]:
+        """Of every picture, in order, bytes that follow from it alone."""
+        return (self._pictures.content(int(index)) for index in self._chosen)
 
     def source(self) -> RecordSource:
         """Records to sample from; pictures that cannot be read contribute nothing."""

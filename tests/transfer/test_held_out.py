@@ -1,0 +1,75 @@
+"""Who is held out: a record's part follows from the record, not from who else is there."""
+
+import numpy as np
+import pytest
+
+from tests.transfer.tables import clusters
+from tfdp.transfer import as_rows
+from tfdp.transfer.datasets import ArrayPictures
+from tfdp.transfer.datasets.stored import FolderPictures
+from tfdp.transfer.held_out import held_out, public_size, split_rows
+from tfdp.transfer.sampled import Pictures
+
+X, Y = clusters(2000, 6, 3, seed=1)
+
+
+def _pictures(pixels):
+    names = ["a", "b"]
+    return Pictures(ArrayPictures("p", "train", names, pixels, np.arange(len(pixels)) % 2), 4)
+
+
+@pytest.mark.parametrize("gone", [0, 1234, 1999])
+def test_nobody_changes_parts_when_a_row_goes(gone):
+    chosen = held_out(as_rows(X, Y, 3), 0.1)
+    left = held_out(as_rows(np.delete(X, gone, 0), np.delete(Y, gone), 3), 0.1)
+    np.testing.assert_array_equal(left, np.delete(chosen, gone))
+    assert chosen.mean() == pytest.approx(0.1, abs=0.04)  # 6 standard deviations
+
+
+def test_a_row_keeps_its_part_in_any_order_storage_and_company():
+    order = np.random.default_rng(0).permutation(len(X))
+    half = X.astype(np.float16)
+    chosen = held_out(as_rows(half, Y, 3), 0.3)
+    np.testing.assert_array_equal(held_out(as_rows(half[order], Y, 3), 0.3), chosen[order])
+    stored = as_rows(half.astype(np.float32), (Y + 1) % 3, 3)
+    np.testing.assert_array_equal(held_out(stored, 0.3), chosen)
+
+
+def test_pictures_go_by_their_pixels_or_the_names_of_their_files(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (300, 4, 4, 3), np.uint8)
+    chosen = held_out(_pictures(pixels), 0.2)
+    np.testing.assert_array_equal(held_out(_pictures(pixels[1:]), 0.2), chosen[1:])
+    assert 20 < chosen.sum() < 110
+    for number in range(60):
+        file = tmp_path / "train" / "ab"[number % 2] / f"{number}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"never read")
+    before = held_out(Pictures(FolderPictures(tmp_path, "train"), 4), 0.5)
+    (tmp_path / "train" / "a" / "0.png").unlink()
+    np.testing.assert_array_equal(
+        held_out(Pictures(FolderPictures(tmp_path, "train"), 4), 0.5), before[1:]
+    )
+
+
+def test_where_neighbours_replace_a_row_its_place_decides():
+    """A record that took its part along would change both parts."""
+    rows = as_rows(X, Y, 3)
+    other = X.copy()
+    other[7] += 1
+    places = held_out(rows, 0.1, "replace_one")
+    np.testing.assert_array_equal(held_out(as_rows(other, Y, 3), 0.1, "replace_one"), places)
+    assert public_size(2000, 0.1, "replace_one") == (~places).sum()
+
+
+def test_what_sums_are_divided_by_is_public():
+    train, judges = split_rows(as_rows(X, Y, 3), 0.1)
+    assert public_size(2000, 0.1) == 1800
+    assert len(train) + len(judges) == 2000 and abs(len(train) - 1800) < train.stray < 100
+
+
+def test_shares_that_leave_a_part_empty_are_refused():
+    with pytest.raises(ValueError, match="strictly between 0 and 1"):
+        held_out(as_rows(X, Y, 3), 0.0)
+    same = as_rows(np.ones((20, 3), np.float32), np.arange(20) % 2, 2)
+    with pytest.raises(ValueError, match="of 20 rows leaves no rows to"):
+        split_rows(same, 0.5)
