@@ -97,7 +97,7 @@ def test_infinite_epsilon_is_said_to_be_no_privacy():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"num_classes": 1}, "num_classes must be at least 2"),
+        ({"num_classes": 1}, "num_classes must be a whole number of at least 2"),
         ({"epsilon": 0.0}, "epsilon must be"),
         ({"epsilon": -1.0}, "epsilon must be"),
         ({"epsilon": None}, "exactly one of epsilon and noise_multiplier"),
@@ -119,7 +119,7 @@ def test_wrong_arguments_are_named(change, message):
     [
         (lambda: Steps(loss="hinge"), "loss must be one of softmax, sigmoid"),
         (lambda: Steps(optimizer="rmsprop"), "optimizer must be one of sgd"),
-        (lambda: Steps(steps=0), "steps must be at least 1"),
+        (lambda: Steps(steps=0), "steps must be a whole number of at least 1"),
         (lambda: Steps(clip_norm=0), "clip_norm"),
         (lambda: Steps(average=1.0), "average must lie"),
         (lambda: Preparation("cube"), "normalise must be one of none, unit, root"),

@@ -26,7 +26,7 @@ def test_rows_that_are_not_finite_are_counted_and_zeroed(caplog):
     ("x", "y", "classes", "error", "message"),
     [
         (X * np.nan, Y, 2, ValueError, "no finite row"),
-        (X, Y, 1, ValueError, "num_classes must be at least 2"),
+        (X, Y, 1, ValueError, "num_classes must be a whole number of at least 2"),
         (X, [0, 1, 2, 0], 2, ValueError, r"labels must lie in 0..1 .* found 2"),
         (X, [0, -1, 1, 0], 2, ValueError, "found -1"),
         (X, [0, 1, 1], 2, ValueError, r"labels must have shape \[4\]"),

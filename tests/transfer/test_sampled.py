@@ -177,7 +177,7 @@ def test_the_backbone_learns_at_a_part_of_the_head_s_rate_and_both_come_to_rest(
     assert [v.path for v in model.trainable_variables if "logits/" in v.path] == [
         "logits/kernel", "logits/bias",
     ]  # fmt: skip
-    with pytest.raises(ValueError, match="backbone_rate must be above 0"):
+    with pytest.raises(ValueError, match="backbone_rate must be a finite number above 0"):
         FineTune(backbone_rate=0.0)
     with pytest.raises(ValueError, match="part must be one of none, bias"):
         FineTune(part="head")
@@ -220,9 +220,9 @@ def test_what_does_not_fit_together_is_named():
     ("settings", "message"),
     [
         ({"optimizer": "rmsprop"}, "optimizer must be one of sgd"),
-        ({"batch_size": 0}, "batch_size, epochs, clip_norm"),
-        ({"init": -1.0}, "init at least 0"),
-        ({"rate_schedule": "step"}, "rate_schedule must be constant or cosine"),
+        ({"batch_size": 0}, "batch_size must be a whole number of at least 1"),
+        ({"init": -1.0}, "init must be a finite number of at least 0"),
+        ({"rate_schedule": "step"}, "rate_schedule must be one of constant, cosine"),
         ({"normalise": "cube"}, "normalise must be"),
     ],
 )

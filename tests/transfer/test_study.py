@@ -121,7 +121,7 @@ def test_settings_reach_their_method():
         ("nosuch", {}, "method must be one of"),
         ("full_batch", {"lop.steps": 1}, "has no setting 'lop'; it has loop"),
         ("full_batch", {"loop.step": 1}, "loop has no setting 'step'; it has steps"),
-        ("full_batch", {"loop.steps": 0}, "steps must be at least 1"),
+        ("full_batch", {"loop.steps": 0}, "steps must be a whole number of at least 1"),
     ],
 )
 def test_misspelt_settings_are_named(name, settings, message):

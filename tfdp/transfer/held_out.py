@@ -10,6 +10,8 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from tfdp.transfer import checks
+
 #: Public; it sets this use of the hash apart from any other.
 _KEY = b"tfdp: held-out records"
 #: How far chance takes the size of a part, in standard deviations: once in 500 million splits.
@@ -55,7 +57,7 @@ def held_out(rows: Records, share: float, adjacency: str = "add_or_remove_one") 
     Raises:
         ValueError: the share is out of range.
     """
-    check_share(share)
+    checks.share("held_out", share)
     if adjacency == "replace_one":
         return _places(len(rows), share)
     digests = b"".join(
@@ -94,12 +96,6 @@ def split_rows(
         train.stray = _DEVIATIONS * math.sqrt(len(rows) * share * (1 - share))
         made[share, adjacency] = train, judges
     return made[share, adjacency]
-
-
-def check_share(share: float) -> None:
-    """Raises ValueError unless there can be two parts."""
-    if not 0 < share < 1:
-        raise ValueError(f"the held-out share must lie strictly between 0 and 1, got {share}.")
 
 
 def _places(count: int, share: float) -> np.ndarray:

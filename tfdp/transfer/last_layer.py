@@ -16,6 +16,7 @@ import tensorflow as tf
 from tfdp.privacy import PrivacyPlan, PrivacyReport, build_report
 from tfdp.privacy.noise import NoiseKey
 from tfdp.privacy.report import SEED_NOTE
+from tfdp.transfer import checks
 from tfdp.transfer.backbones import Backbone
 from tfdp.transfer.head import Head
 from tfdp.transfer.methods import METHODS, Method, Problem, Task
@@ -74,9 +75,10 @@ class LastLayer:
         seed: int | None = None,
         strategy: tf.distribute.Strategy | None = None,
     ) -> None:
-        if num_classes < 2:
-            raise ValueError(f"num_classes must be at least 2, got {num_classes}.")
-        self.num_classes = num_classes
+        checks.seed(seed)
+        if preparation is not None:
+            checks.kind("preparation", preparation, Preparation)
+        self.num_classes = checks.class_count(num_classes)
         self.plan = whole_budget(num_examples, epsilon, delta, noise_multiplier, adjacency)
         self._method = named_method(method)
         self._given_preparation = preparation
@@ -93,7 +95,7 @@ class LastLayer:
 
         Args:
             features: `[N, D]` array or memory map, or `Rows` (of a feature folder).
-            labels: integers `[N]` or one-hot `[N, K]`; not needed with `Rows`.
+            labels: integers `[N]` or one-hot `[N, K]`; none with `Rows`, which have theirs.
 
         Returns:
             self.
@@ -245,7 +247,7 @@ def whole_budget(
     adjacency: str,
 ) -> PrivacyPlan:
     """The budget as one release that uses every row once."""
-    if epsilon is not None and math.isinf(epsilon) and epsilon > 0 and noise_multiplier is None:
+    if epsilon == math.inf and noise_multiplier is None:
         epsilon, noise_multiplier = None, 0.0
     return PrivacyPlan(
         num_examples=num_examples,

@@ -44,7 +44,8 @@ def first_residual_norm(loss: str, num_classes: int, constant: float = 0.0) -> f
     sqrt(1 - 1/K) for softmax; sqrt((1 - p)^2 + (K - 1) p^2) with p = sigmoid(constant) for
     one-versus-rest, which is sqrt(K) / 2 at 0.
     """
+    residual_of(loss)
     if loss == "softmax":
         return math.sqrt(1 - 1 / num_classes)
-    p = 1 / (1 + math.exp(-constant))
+    p = math.exp(min(constant, 0)) / (1 + math.exp(-abs(constant)))
     return math.sqrt((1 - p) ** 2 + (num_classes - 1) * p**2)

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 
+from tfdp.transfer import checks
 from tfdp.transfer.normalise import check_normalisation, normalised
 from tfdp.transfer.passes import Passes
 from tfdp.transfer.spending import Release, Spending
@@ -44,13 +45,20 @@ class Preparation:
 
     def __post_init__(self) -> None:
         check_normalisation(self.normalise)
-        if self.centre not in CENTRES:
-            raise ValueError(f"centre must be one of {', '.join(CENTRES)}, got {self.centre!r}.")
-        for name in ("centre_share", "counts_share"):
-            if not 0 < getattr(self, name) < 1:
-                raise ValueError(
-                    f"{name} must lie strictly between 0 and 1, got {getattr(self, name)}."
-                )
+        checks.positive("row_norm", self.row_norm)
+        checks.one_of("centre", self.centre, CENTRES)
+        if self.components is not None:
+            checks.positive_int("components", self.components)
+        checks.boolean("balance", self.balance)
+        checks.share("centre_share", self.centre_share)
+        checks.share("counts_share", self.counts_share)
+        checks.finite("bias", self.bias)
+        spent = math.fsum(release.share for release in self.releases())
+        if spent >= 1:
+            raise ValueError(
+                f"centre_share={self.centre_share} and counts_share={self.counts_share} leave "
+                "nothing of the budget for the method: together they must be below 1."
+            )
 
     def releases(self) -> list[Release]:
         """What will be published before the method begins."""

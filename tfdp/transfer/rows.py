@@ -8,6 +8,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from tfdp.transfer import checks
+
 _LOGGER = logging.getLogger(__name__)
 #: Rows handled at a time: small enough to stay in a processor's cache between two products.
 BLOCK = 4096
@@ -61,12 +63,7 @@ class Rows:
     def __init__(
         self, parts: Sequence[Part], labels: Sequence[np.ndarray], num_classes: int
     ) -> None:
-        if num_classes < 2:
-            raise ValueError(
-                f"num_classes must be at least 2, got {num_classes}: with a single class there "
-                "is nothing to tell apart."
-            )
-        self.num_classes = num_classes
+        self.num_classes = checks.class_count(num_classes)
         kept = [(part, y) for part, y in zip(parts, labels, strict=True) if part.shape[0]]
         if not kept:
             raise ValueError("features have no rows.")
@@ -159,12 +156,23 @@ def as_rows(features: object, labels: object, num_classes: int) -> Rows:
     """Rows of an array-like `[N, D]` with labels `[N]` (or one-hot labels `[N, K]`).
 
     Memory maps are read as they are needed. float64 becomes float32, a block at a time.
+
+    Raises:
+        TypeError: these are no arrays.
+        ValueError: `Rows` are of other classes, or came with labels besides their own.
     """
     if isinstance(features, Rows):
-        return features
-    table, y = np.asanyarray(features), np.asarray(labels)
+        return _own_rows(features, labels, num_classes)
+    table = np.asanyarray(features)
+    if table.ndim == 0:
+        raise TypeError(
+            f"features must be an array of shape [N, D] or Rows, got a {type(features).__name__}."
+        )
     if table.ndim != 2:
         raise ValueError(f"features must have shape [N, D], got {table.shape}.")
+    if labels is None:
+        raise TypeError("labels are missing: features in an array need as many labels.")
+    y = np.asarray(labels)
     if y.shape == (len(table), num_classes) and num_classes > 1:
         if not np.array_equal(np.sort(y, axis=1)[:, -2:], np.tile([0, 1], (len(y), 1))):
             raise ValueError("labels of shape [N, K] must be one-hot: one 1 a row, else 0.")
@@ -172,6 +180,18 @@ def as_rows(features: object, labels: object, num_classes: int) -> Rows:
     elif y.shape == (len(table), 1):
         y = y[:, 0]
     return Rows([table], [y], num_classes)
+
+
+def _own_rows(rows: Rows, labels: object, num_classes: int) -> Rows:
+    """Rows that know their labels and classes."""
+    if labels is not None:
+        raise ValueError("labels were given with Rows, which have their own: leave them out.")
+    if rows.num_classes != num_classes:
+        raise ValueError(
+            f"the rows have {rows.num_classes} classes and this head has num_classes="
+            f"{num_classes}: make it for {rows.num_classes}."
+        )
+    return rows
 
 
 def _as_float(values: np.ndarray) -> np.ndarray:

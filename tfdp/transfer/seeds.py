@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tfdp.privacy.noise import NoiseKey
+from tfdp.transfer import checks
 
 
 def child_seed(seed: int | None, *purpose: object) -> int | None:
@@ -25,7 +26,11 @@ def child_seed(seed: int | None, *purpose: object) -> int | None:
 
     Returns:
         128 bits of a keyed hash of the purpose. Whoever knows the seed knows them too.
+
+    Raises:
+        TypeError: the seed is no whole number.
     """
+    checks.seed(seed)
     if seed is None:
         return None
     return NoiseKey.from_seed(seed).child(_words(purpose)).as_int()

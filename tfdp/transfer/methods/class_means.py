@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from tfdp.transfer import checks
 from tfdp.transfer.head import Head
 from tfdp.transfer.methods.base import Method, Problem, Task, squared_norms
 from tfdp.transfer.prepare import Preparation, at_least
@@ -29,6 +30,11 @@ class ClassMeans(Method):
 
     clip_norm: float | None = None
     share: float = 0.9
+
+    def __post_init__(self) -> None:
+        checks.share("share", self.share)
+        if self.clip_norm is not None:
+            checks.positive("clip_norm", self.clip_norm)
 
     def releases(self, task: Task) -> list[Release]:
         """Class sums and class counts."""

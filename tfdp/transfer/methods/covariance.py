@@ -7,9 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from tfdp.transfer import checks
 from tfdp.transfer.head import Head
 from tfdp.transfer.methods.base import Method, Problem, Task
-from tfdp.transfer.methods.least_squares import moment_ridge
+from tfdp.transfer.methods.least_squares import check_moments, moment_ridge
 from tfdp.transfer.methods.steps import Steps, run_steps
 from tfdp.transfer.prepare import Preparation
 from tfdp.transfer.spending import Release
@@ -37,6 +38,11 @@ class FeatureCovariance(Method):
     clip_norm: float | None = None
     share: float = 0.3
     ridge: float | None = None
+
+    def __post_init__(self) -> None:
+        checks.kind("loop", self.loop, Steps)
+        check_moments(self.clip_norm, self.ridge)
+        checks.share("share", self.share)
 
     def releases(self, task: Task) -> list[Release]:
         """The second moment and the gradients."""

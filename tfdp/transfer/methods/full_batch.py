@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
+from tfdp.transfer import checks
 from tfdp.transfer.head import Head
 from tfdp.transfer.losses import first_residual_norm
 from tfdp.transfer.methods.base import Method, Problem, Task, squared_norms
@@ -24,6 +25,9 @@ class FullBatch(Method):
     preparation: ClassVar[Preparation] = Preparation(normalise="root", centre="private")
 
     loop: Steps = Steps(steps=30, clip_norm=0.15, optimizer="momentum", momentum=0.8)
+
+    def __post_init__(self) -> None:
+        checks.kind("loop", self.loop, Steps)
 
     def releases(self, task: Task) -> list[Release]:
         """The gradients share the whole budget equally."""
@@ -66,6 +70,10 @@ class OneStep(Method):
     prototypes: bool = False
 
     def __post_init__(self) -> None:
+        checks.finite("fixed_bias", self.fixed_bias)
+        checks.positive("learning_rate", self.learning_rate)
+        checks.boolean("prototypes", self.prototypes)
+        self._loop(num_classes=2)  # what is wrong with the rest is said now
         if self.prototypes and (self.loss, self.init, self.optimizer) != ("softmax", 0, "sgd"):
             raise ValueError(
                 "prototypes need loss='softmax', init=0 and optimizer='sgd', got "
@@ -78,7 +86,7 @@ class OneStep(Method):
 
     def fit(self, problem: Problem) -> Head:
         """Takes the step."""
-        loop = self._loop(problem.task)
+        loop = self._loop(problem.task.num_classes)
         kernel, bias = run_steps(problem, loop, "gradient")
         if self.prototypes:
             means = kernel * problem.task.num_classes / self.learning_rate
@@ -87,10 +95,10 @@ class OneStep(Method):
             return problem.head(means, bias, -squared_norms(means, deviation) / 2)
         return problem.head(kernel, bias, loop.fixed_bias)
 
-    def _loop(self, task: Task) -> Steps:
+    def _loop(self, num_classes: int) -> Steps:
         return Steps(
             steps=1,
-            clip_norm=first_residual_norm(self.loss, task.num_classes, self.fixed_bias),
+            clip_norm=first_residual_norm(self.loss, num_classes, self.fixed_bias),
             loss=self.loss,
             optimizer=self.optimizer,
             learning_rate=self.learning_rate,

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from tfdp.transfer import checks
 from tfdp.transfer.head import Head
 from tfdp.transfer.methods.base import Method, Problem, Task, positive
 from tfdp.transfer.prepare import Preparation
@@ -33,6 +34,10 @@ class LeastSquares(Method):
     clip_norm: float | None = None
     share: float = 0.5
     ridge: float | None = None
+
+    def __post_init__(self) -> None:
+        check_moments(self.clip_norm, self.ridge)
+        checks.share("share", self.share)
 
     def releases(self, task: Task) -> list[Release]:
         """Second moment and class sums."""
@@ -76,6 +81,11 @@ class ClassLeastSquares(Method):
     ridge: float | None = None
     shares: tuple[float, float, float] = (0.4, 0.2, 0.4)
 
+    def __post_init__(self) -> None:
+        check_moments(self.clip_norm, self.ridge)
+        checks.not_negative("alpha", self.alpha)
+        checks.shares("shares", self.shares, 3)
+
     def releases(self, task: Task) -> list[Release]:
         """G, all the A_l, all the b_l."""
         common, own, sums = self.shares
@@ -103,6 +113,14 @@ class ClassLeastSquares(Method):
             for matrix, column in zip(own, sums.T, strict=True)
         ]
         return problem.head(np.stack(kernel, axis=1), np.zeros(len(kernel)))
+
+
+def check_moments(clip_norm: object, ridge: object) -> None:
+    """Refuses settings that no second moment can be clipped or solved with; None is a rule."""
+    if clip_norm is not None:
+        checks.positive("clip_norm", clip_norm)
+    if ridge is not None:
+        checks.not_negative("ridge", ridge)
 
 
 def moment_ridge(problem: Problem, release: str, width: int, clip_norm: float) -> float:

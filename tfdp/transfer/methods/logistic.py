@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 from scipy import optimize
 
+from tfdp.transfer import checks
 from tfdp.transfer.head import Head
 from tfdp.transfer.methods.base import Method, Problem, Task
 from tfdp.transfer.prepare import Preparation
@@ -29,6 +30,10 @@ class Logistic(Method):
 
     l2: float = 3e-6
     iterations: int = 100
+
+    def __post_init__(self) -> None:
+        checks.not_negative("l2", self.l2)
+        checks.positive_int("iterations", self.iterations)
 
     def releases(self, task: Task) -> list[Release]:
         """Nothing that could be made private.

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tfdp import optimizers
 from tfdp.optimizers import PrivateOptimizer
+from tfdp.transfer import checks
 from tfdp.transfer.losses import residual_of
 from tfdp.transfer.methods.base import Problem
 
@@ -59,19 +60,20 @@ class Steps:
 
     def __post_init__(self) -> None:
         residual_of(self.loss)
-        if isinstance(self.optimizer, str) and self.optimizer not in _OPTIMIZERS:
+        if not isinstance(self.optimizer, PrivateOptimizer) and self.optimizer not in _OPTIMIZERS:
             raise ValueError(
-                f"optimizer must be one of {', '.join(_OPTIMIZERS)} or a private optimizer, "
-                f"got {self.optimizer!r}."
+                f"optimizer must be one of {', '.join(_OPTIMIZERS)} or a private optimizer of "
+                f"tfdp.optimizers, got {self.optimizer!r}."
             )
-        if not 0 <= self.average < 1:
-            raise ValueError(f"average must lie in [0, 1), got {self.average}.")
-        positive = self.clip_norm, self.logit_noise, self.learning_rate or 1.0
-        if self.steps < 1 or min(positive) <= 0 or self.init < 0:
-            raise ValueError(
-                "steps must be at least 1, clip_norm, learning_rate and logit_noise above 0 and "
-                f"init at least 0, got {self}."
-            )
+        checks.positive_int("steps", self.steps)
+        checks.positive("clip_norm", self.clip_norm)
+        if self.learning_rate is not None:
+            checks.positive("learning_rate", self.learning_rate)
+        checks.positive("logit_noise", self.logit_noise)
+        checks.below_one("momentum", self.momentum)
+        checks.not_negative("init", self.init)
+        checks.finite("fixed_bias", self.fixed_bias)
+        checks.below_one("average", self.average)
 
 
 def run_steps(

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from tfdp.transfer import checks
 from tfdp.transfer.head import Head
 from tfdp.transfer.methods.base import Method, Problem, Task
 from tfdp.transfer.methods.steps import Steps, run_steps
@@ -43,6 +44,11 @@ class Whitened(Method):
     loop: Steps = Steps(steps=30, clip_norm=0.15, optimizer="momentum", momentum=0.8)
     share: float = 0.2
     ridge: float = 1.0
+
+    def __post_init__(self) -> None:
+        checks.kind("loop", self.loop, Steps)
+        checks.share("share", self.share)
+        checks.not_negative("ridge", self.ridge)
 
     def releases(self, task: Task) -> list[Release]:
         """The second moment and the gradients."""

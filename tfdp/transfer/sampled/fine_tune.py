@@ -9,6 +9,7 @@ from typing import Any
 import keras
 
 from tfdp.data import RecordSource
+from tfdp.transfer import checks
 from tfdp.transfer.backbones import Backbone, BackboneError
 from tfdp.transfer.backbones.base import pooled
 from tfdp.transfer.normalise import FeatureNormalisation
@@ -53,10 +54,10 @@ class FineTune(SampledHead):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.part not in PARTS:
-            raise ValueError(f"part must be one of {', '.join(PARTS)}, got {self.part!r}.")
-        if self.backbone_rate <= 0:
-            raise ValueError(f"backbone_rate must be above 0, got {self.backbone_rate}.")
+        checks.one_of("part", self.part, PARTS)
+        checks.positive("backbone_rate", self.backbone_rate)
+        checks.positive_int("rank", self.rank)
+        checks.positive_int("layers", self.layers)
 
     def _rates(self) -> tuple[float, dict[str, float]]:
         """The backbone's learning rate, of which the head has a multiple."""

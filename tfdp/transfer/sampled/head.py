@@ -12,6 +12,7 @@ from tfdp import optimizers
 from tfdp.data import ArraySource, RecordSource
 from tfdp.optimizers import PrivateOptimizer
 from tfdp.privacy import PrivacyPlan
+from tfdp.transfer import checks
 from tfdp.transfer.normalise import check_normalisation, normalised
 from tfdp.transfer.passes import RESIDENT_BYTES
 from tfdp.transfer.rows import Rows
@@ -59,20 +60,15 @@ class SampledHead:
 
     def __post_init__(self) -> None:
         check_normalisation(self.normalise)
-        if self.optimizer not in _OPTIMIZERS:
-            raise ValueError(
-                f"optimizer must be one of {', '.join(_OPTIMIZERS)}, got {self.optimizer!r}."
-            )
-        if self.rate_schedule not in ("constant", "cosine"):
-            raise ValueError(
-                f"rate_schedule must be constant or cosine, got {self.rate_schedule!r}."
-            )
-        numbers = self.batch_size, self.epochs, self.clip_norm, self.learning_rate
-        if min(numbers) <= 0 or self.init < 0:
-            raise ValueError(
-                "batch_size, epochs, clip_norm and learning_rate must be above 0 and init at "
-                f"least 0, got {self}."
-            )
+        checks.one_of("optimizer", self.optimizer, tuple(_OPTIMIZERS))
+        checks.one_of("rate_schedule", self.rate_schedule, ("constant", "cosine"))
+        checks.positive_int("batch_size", self.batch_size)
+        for name in ("epochs", "clip_norm", "learning_rate"):
+            checks.positive(name, getattr(self, name))
+        checks.below_one("momentum", self.momentum)
+        checks.not_negative("init", self.init)
+        if self.microbatch_size is not None:
+            checks.positive_int("microbatch_size", self.microbatch_size)
 
     def schedule(self, num_examples: int) -> dict[str, Any]:
         """What a `PrivacyPlan` needs to know of these settings."""
