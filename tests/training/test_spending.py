@@ -1,10 +1,12 @@
 """What weights have cost is not forgotten by ordinary Keras flows."""
 
 import copy
+import threading
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfdp
 from tests.training.models import classifier, compiled, separable
@@ -71,22 +73,133 @@ def test_a_private_model_inside_another_brings_its_spending():
 
 
 def test_a_callback_that_puts_weights_back_without_their_ledger_is_refused(tmp_path):
-    backup = tmp_path / "backup"
-
-    class Crash(keras.callbacks.Callback):
-        def on_epoch_begin(self, epoch, logs=None):
-            if epoch == 1:
-                raise KeyboardInterrupt
-
-    def fit(*more):
-        model = compiled(classifier(), plan())
-        callbacks = [keras.callbacks.BackupAndRestore(backup), *more]
-        model.fit(*separable(), epochs=2, steps_per_epoch=2, verbose=0, callbacks=callbacks)
-
-    with pytest.raises(KeyboardInterrupt):
-        fit(Crash())
+    model = compiled(classifier(), plan())
+    backup = keras.callbacks.BackupAndRestore(tmp_path / "backup")
     with pytest.raises(ValueError, match="CheckpointEvery"):
-        fit()
+        model.fit(*separable(), verbose=0, callbacks=[backup])
+
+    class PutBack(keras.callbacks.Callback):
+        def on_train_begin(self, logs=None):
+            self.model.optimizer.iterations.assign(3)
+
+    with pytest.raises(ValueError, match="A callback put back other weights"):
+        model.fit(*separable(), verbose=0, callbacks=[PutBack()])
+    assert model.ledger.updates == 0
+
+
+def _through_weights(source, target, folder):
+    source.save_weights(folder / "all.weights.h5")
+    target.load_weights(folder / "all.weights.h5")
+
+
+def _through_checkpoint(source, target, folder):
+    def checkpoint(model):
+        return tf.train.Checkpoint(model=model, optimizer=model.optimizer)
+
+    path = checkpoint(source).save(folder / "plain")
+    target.optimizer.build(target.trainable_variables)
+    checkpoint(target).restore(path)
+
+
+@pytest.mark.parametrize("bring", [_through_weights, _through_checkpoint])
+def test_weights_that_came_without_their_ledger_are_neither_reported_nor_trained(bring, tmp_path):
+    source, target = trained(), compiled(classifier(), plan(steps=2 * STEPS))
+    bring(source, target, tmp_path)
+    for use in (target.privacy_report, lambda: target.fit(*separable(), verbose=0)):
+        with pytest.raises(ValueError, match="made 4 updates and the ledger holds 0.*load_model"):
+            use()
+    assert target.ledger.updates == 0
+    target.compile(target.optimizer, target.loss, ledger=source.ledger)  # the cure
+    target.fit(*separable(), verbose=0)
+    assert target.privacy_report()["steps"] == 2 * STEPS
+
+
+def test_a_seeded_run_set_back_would_make_its_noise_again_and_is_refused(tmp_path):
+    model = compiled(classifier(), plan(steps=3 * STEPS), seed=7)
+    model.save_weights(tmp_path / "first.weights.h5")
+    model.fit(*separable(), epochs=1, steps_per_epoch=STEPS, verbose=0)
+    model.load_weights(tmp_path / "first.weights.h5")
+    model.optimizer.iterations.assign(0)
+    features, labels = separable()
+    with pytest.raises(ValueError, match="seed=7: optimizer.iterations was set back from 4 to 0"):
+        model.fit(-features, labels, verbose=0)
+    assert model.ledger.updates == STEPS
+    assert "releases that share a seed share their noise" in str(model.privacy_report()["notes"])
+    unseeded = compiled(model, plan(steps=3 * STEPS), seed=None)  # the cure
+    unseeded.fit(-features, labels, verbose=0)
+    assert unseeded.ledger.updates == 3 * STEPS
+
+
+def test_an_optimizer_of_other_weights_is_refused_and_their_ledger_stays():
+    first = trained()
+    for other in (classifier(), keras.Sequential([keras.layers.Dense(2)])):
+        with pytest.raises(ValueError, match="optimizer of other weights"):
+            compiled(other, None, first.optimizer)
+    assert first.optimizer.ledger is first.ledger
+    late = compiled(keras.Sequential([keras.layers.Dense(2)]), plan())
+    late.optimizer.build(first.trainable_variables)
+    with pytest.raises(ValueError, match="optimizer of other weights"):
+        late.fit(*separable(), verbose=0)
+    assert late.ledger.updates == 0
+
+
+@pytest.mark.parametrize("save", ["method", "function"])
+def test_a_model_is_saved_with_its_own_ledger_whatever_its_optimizer_was_used_for(save, tmp_path):
+    ledger, other = Ledger(), Ledger()
+    ledger.record(plan().settings)
+    optimizer = tfdp.optimizers.DPSGD(1.0, privacy=plan())
+    first = compiled(classifier(), None, optimizer, ledger=ledger)
+    compiled(classifier(), None, optimizer, ledger=other)
+    if save == "method":
+        first.save(tmp_path / "model.keras")
+    else:
+        keras.saving.save_model(first, tmp_path / "model.keras")
+    assert optimizer.ledger is other
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert compiled(loaded, plan()).ledger.updates == 1
+
+
+def test_fit_inside_fit_and_compile_inside_fit_are_refused():
+    refused = []
+
+    class Again(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            for call in (
+                lambda: self.model.fit(*separable(), verbose=0),
+                lambda: compiled(self.model, plan()),
+            ):
+                with pytest.raises(ValueError) as error:
+                    call()
+                refused.append(str(error.value))
+
+    model = compiled(classifier(), plan())
+    model.fit(*separable(), verbose=0, callbacks=[Again()])
+    assert len(refused) == 2 * STEPS and model.ledger.updates == STEPS
+    assert all("training" in message for message in refused)
+    with pytest.raises(ValueError, match="has been spent"):  # and not for ever
+        model.fit(*separable(), verbose=0)
+
+
+def test_two_threads_cannot_train_one_model_at_once():
+    model, errors, begun = compiled(classifier(), plan()), [], threading.Event()
+
+    def second():
+        begun.wait()
+        try:
+            model.fit(*separable(), verbose=0)
+        except ValueError as error:
+            errors.append(str(error))
+
+    class WaitForIt(keras.callbacks.Callback):
+        def on_train_begin(self, logs=None):
+            begun.set()
+            thread.join()
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    model.fit(*separable(), verbose=0, callbacks=[WaitForIt()])
+    assert ["training already" in error for error in errors] == [True]
+    assert model.ledger.updates == STEPS
 
 
 def test_a_replaced_optimizer_is_refused():

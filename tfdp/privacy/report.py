@@ -44,7 +44,8 @@ CHANGED_NOTE = (
 )
 SEED_NOTE = (
     "a fixed seed was used: whoever knows the seed can take the noise off again, so this run is "
-    "a test and carries no guarantee against them"
+    "a test and carries no guarantee against them; releases that share a seed share their noise: "
+    "their difference has none, and composition does not hold for them"
 )
 # Keys that the schema gained, and what reports without them mean.
 _LATER_KEYS: dict[str, Any] = {

@@ -12,6 +12,7 @@ from tfdp.clipping import ClippedGradient
 from tfdp.data import RecordSource
 from tfdp.privacy.noise import NoiseKey
 from tfdp.training.adaptive import AdaptiveClipNorm, clipping_of
+from tfdp.training.continuity import check_optimizer_is_own
 from tfdp.training.metrics import update_metrics
 from tfdp.training.run import PrivateRun, agreed_key
 from tfdp.training.state import PrivateState
@@ -36,6 +37,7 @@ def make_run(
     state: PrivateState = model._private
     if state.update is None:
         _build(model, source)
+        check_optimizer_is_own(model.optimizer, model.trainable_variables)
         state.trainable = [id(v) for v in model.trainable_variables]
         state.update = _make_update(model)
     key = NoiseKey.from_entropy() if state.seed is None else NoiseKey.from_seed(state.seed)

@@ -44,6 +44,7 @@ class CheckpointEvery(keras.callbacks.Callback):
         checkpoint = tf.train.Checkpoint(
             model=model, optimizer=model.optimizer, privacy=_Spending(model._private)
         )
+        self._state: PrivateState = model._private
         self._checkpoint = checkpoint
         self._directory = os.fspath(directory)
         kept = is_first_worker(model.distribute_strategy)
@@ -65,6 +66,7 @@ class CheckpointEvery(keras.callbacks.Callback):
         if path is not None:
             self._checkpoint.restore(path)
             self._latest = int(self._optimizer.iterations.numpy())
+            self._state.next_update = self._latest
         self._waiting = False
         return path is not None
 

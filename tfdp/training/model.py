@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import secrets
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -16,12 +17,34 @@ from tfdp.data import RecordSource, as_source, batches
 from tfdp.optimizers import PrivateOptimizer
 from tfdp.privacy import Ledger, PrivacyPlan, PrivacyReport, build_report
 from tfdp.privacy.spenders import note_training
-from tfdp.training import checks
+from tfdp.training import checks, continuity
 from tfdp.training.assembly import make_run, rows_at_a_time
 from tfdp.training.plain import SavedAsPlain
 from tfdp.training.run import planned_updates
 from tfdp.training.sharing import with_earlier_spending
 from tfdp.training.state import PrivateState, fingerprint
+
+
+def _one_at_a_time(fit: Callable) -> Callable:
+    """Refuses a call of fit inside another, or beside it in another thread.
+
+    Both would make the same updates, and enter them in each other's place.
+    """
+
+    @functools.wraps(fit)
+    def alone(self: DPModel, *args: Any, **kwargs: Any) -> keras.callbacks.History:
+        fitting = self._compiled_state("fit").fitting
+        if not fitting.acquire(blocking=False):
+            raise ValueError(
+                "fit: this model is training already, in a fit() around this one or in another "
+                "thread. Wait for that to end."
+            )
+        try:
+            return fit(self, *args, **kwargs)
+        finally:
+            fitting.release()
+
+    return alone
 
 
 class DPModel(SavedAsPlain):
@@ -85,6 +108,9 @@ class DPModel(SavedAsPlain):
         checks.check_steps_per_execution(kwargs.get("steps_per_execution", 1))
         checks.check_overrides(self._plain_class or type(self))
         checks.check_strategy(self)
+        continuity.check_optimizer_is_own(optimizer, self.trainable_variables)
+        if "_private" in self.__dict__ and self._private.fitting.locked():
+            raise ValueError("compile: this model is training. Wait for fit() to end.")
         ledger = with_earlier_spending(self, ledger)
         # Loss scaling reacts to private gradients; half precision is clipped in float32 anyway.
         kwargs["auto_scale_loss"] = False
@@ -105,6 +131,7 @@ class DPModel(SavedAsPlain):
         )
         object.__setattr__(self, "_private", state)  # not for Keras to track
 
+    @_one_at_a_time
     def fit(
         self,
         x: Any = None,
@@ -165,6 +192,9 @@ class DPModel(SavedAsPlain):
         state = self._compiled_state("fit")
         checks.check_unchanged(self, state)
         checks.check_sharing(self, state.ledger)
+        continuity.check_accounted(self.optimizer, state)
+        continuity.check_not_set_back(self.optimizer, state)
+        continuity.check_callbacks(callbacks)
         checks.check_lengths(epochs, steps_per_epoch)
         plan = self.optimizer.privacy
         checks.check_fit(plan, batch_size, num_examples, delta, validation_split, group_ids)
@@ -173,7 +203,7 @@ class DPModel(SavedAsPlain):
             sample_weight = checks.class_to_sample_weight(class_weight, y, sample_weight)
         source = as_source(x, y, sample_weight)
         state.units = checks.units_of(plan, source, group_ids)
-        initial_epoch = self._initial_epoch or initial_epoch
+        self._initial_epoch = None  # of a backup that was refused
         asked = None if epochs is None else epochs - initial_epoch
         earlier = state.plan
         state.plan = self.optimizer.privacy or checks.plan_from_fit(
@@ -246,6 +276,7 @@ class DPModel(SavedAsPlain):
         state = self._compiled_state("privacy_report")
         if state.plan is None:
             raise ValueError("There is no plan yet: compile with privacy=plan, or call fit().")
+        continuity.check_accounted(self.optimizer, state)
         return build_report(
             state.plan,
             state.ledger,

@@ -34,7 +34,7 @@ class SavedAsPlain(_MIXIN):
         ``keras.models.load_model(path)`` gives the plain model; ``make_private`` of it and
         ``compile`` go on with what was spent. Without tfdp, load it with ``compile=False``.
         """
-        with self._as_plain_class():
+        with self._own_ledger(), self._as_plain_class():
             keras.Model.save(self, filepath, *args, **kwargs)
 
     def export(self, filepath: Any, format: str = _SAVED_MODEL, *args: Any, **kwargs: Any) -> None:
@@ -64,6 +64,11 @@ class SavedAsPlain(_MIXIN):
                 return self.get_config()
         return super().get_config()
 
+    def get_compile_config(self) -> dict[str, Any]:
+        """Returns how the model was compiled, with the model's ledger in the optimizer."""
+        with self._own_ledger():
+            return super().get_compile_config()
+
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> keras.Model:
         """Returns the plain model of a configuration."""
@@ -71,6 +76,20 @@ class SavedAsPlain(_MIXIN):
         if plain is not None:
             return plain.from_config(config, custom_objects)
         return super().from_config(config, custom_objects)
+
+    @contextlib.contextmanager
+    def _own_ledger(self) -> Iterator[None]:
+        """The optimizer with this model's ledger, which another model's compile may replace."""
+        state = self.__dict__.get("_private")
+        if state is None:
+            yield
+            return
+        optimizer, there = state.optimizer, state.optimizer.ledger
+        optimizer.ledger = state.ledger
+        try:
+            yield
+        finally:
+            optimizer.ledger = there
 
     @contextlib.contextmanager
     def _as_plain_class(self) -> Iterator[None]:

@@ -79,10 +79,9 @@ class PrivateRun:
         """Runs the next updates, as many as ``steps_per_execution``; returns the epoch's logs."""
         if self._done == 0 and self._model.optimizer.iterations.numpy() != self._next:
             raise ValueError(
-                "A callback put back other weights when training began (BackupAndRestore does), "
-                "but not the ledger of what they cost. Use "
-                "tfdp.training.checkpoints.CheckpointEvery, which keeps both, and call its "
-                "restore() before fit()."
+                "A callback put back other weights when training began, but not the ledger of "
+                "what they cost. Use tfdp.training.checkpoints.CheckpointEvery, which keeps both, "
+                "and call its restore() before fit()."
             )
         check_trainable(self._model, self._state)
         in_epoch = self._per_epoch - self._done % self._per_epoch
@@ -107,6 +106,7 @@ class PrivateRun:
         )
         self._state.count(totals)
         self._next += 1
+        self._state.next_update = self._next
         self._done += 1
         self._left -= 1
 
@@ -180,7 +180,10 @@ def planned_updates(
     """
     per_epoch = steps_per_epoch or math.ceil(1 / plan.sampling_probability)
     if epochs is not None and epochs < 1:
-        raise ValueError(f"There are epochs={epochs} to train: ask for at least one.")
+        raise ValueError(
+            "There is no epoch to train: epochs counts from the first one on, and must be more "
+            "than initial_epoch."
+        )
     if left <= 0:
         raise ValueError(
             f"All that the plan of {plan.steps} updates allows (epsilon {plan.epsilon:.4g} at "

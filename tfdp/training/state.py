@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import threading
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -39,6 +40,8 @@ class PrivateState:
       units: Whose the records are, where the plan protects persons.
       examples: Examples that took part in updates, counted with repetition.
       non_finite: How many of them were left out since their gradient was not finite.
+      next_update: Number of the update after the last that this process made or restored.
+      fitting: Held while ``fit`` runs.
     """
 
     loss: Any
@@ -57,6 +60,8 @@ class PrivateState:
     units: UnitRecords | None = None
     examples: Any = 0
     non_finite: Any = 0
+    next_update: int = 0
+    fitting: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
     def count(self, totals: Totals) -> None:
         """Adds an update's counts, without waiting for the device."""
