@@ -3,10 +3,11 @@
 import json
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tfdp.privacy import Ledger, LedgerBusyError, LedgerError, Segment, UpdateSettings
+from tfdp.privacy import Ledger, LedgerError, Segment, UpdateSettings
 from tfdp.privacy import _ledger_file as ledger_file
 
 ONE = UpdateSettings(60_000, 256, 1.0, 1.0)
@@ -165,12 +166,53 @@ def test_a_file_that_changes_under_us_stops_the_next_update(what, then, tmp_path
         assert ledger.updates == 3
 
 
-def test_two_writers_in_one_process_are_refused(tmp_path):
-    with Ledger(tmp_path):
-        with pytest.raises(LedgerBusyError, match=f"this process .pid {os.getpid()}."):
-            Ledger(tmp_path)
-        assert Ledger.read(tmp_path).updates == 0, "reading is free"
+def test_a_second_object_of_a_process_takes_over_and_loses_nothing(tmp_path):
+    first = fill(Ledger(tmp_path), (ONE, 2), (OTHER, 1))
+    second = Ledger(tmp_path)
+    assert second.entries == first.entries
+    for write in (lambda: first.record(ONE), lambda: first.merge(Ledger())):
+        with pytest.raises(LedgerError, match="another Ledger of this process .* has taken it ov"):
+            write()
+    first.close()  # lets nothing go that is not its own
+    fill(second, (OTHER, 1))
+    third = Ledger(tmp_path)
+    del second
+    fill(third, (ONE, 1))
+    assert Ledger.read(tmp_path).updates == third.updates == 5
+    third.close()
     Ledger(tmp_path).close()
+
+
+def test_nothing_is_taken_over_from_a_file_that_is_gone(tmp_path):
+    first = fill(Ledger(tmp_path), (ONE, 2))
+    content = (tmp_path / "ledger.jsonl").read_bytes()
+    (tmp_path / "ledger.jsonl").unlink()
+    with pytest.raises(LedgerError, match="of 2 updates, had it open: opening it would lose them"):
+        Ledger(tmp_path)
+    assert not (tmp_path / "ledger.jsonl").exists()
+    first.close()
+    with Ledger(tmp_path) as anew:
+        assert anew.updates == 0
+    (tmp_path / "ledger.jsonl").write_bytes(content)
+    assert Ledger(tmp_path).updates == 2
+
+
+def test_threads_that_open_and_record_at_once_lose_nothing(tmp_path):
+    recorded = []
+
+    def work(_):
+        for _ in range(10):
+            ledger = Ledger(tmp_path)
+            for _ in range(3):
+                try:
+                    ledger.record(ONE)
+                except LedgerError:
+                    break
+                recorded.append(1)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    assert Ledger.read(tmp_path).updates == len(recorded) > 0
 
 
 def test_a_forgotten_ledger_lets_go(tmp_path):
@@ -358,7 +400,9 @@ def test_a_ledger_behind_a_link_stays_where_it_is(tmp_path):
     (tmp_path / "run" / "ledger.jsonl").symlink_to(tmp_path / "central" / "ledger.jsonl")
     with Ledger(tmp_path / "run") as ledger:
         ledger.record(UpdateSettings(100, 10, 1.0, 1.0))
-        with pytest.raises(LedgerBusyError):
-            Ledger(tmp_path / "central")
+        other = Ledger(tmp_path / "central")
+        with pytest.raises(LedgerError, match="has taken it over"):
+            ledger.record(UpdateSettings(100, 10, 1.0, 1.0))
+        other.close()
     assert (tmp_path / "run" / "ledger.jsonl").is_symlink()
     assert Ledger.read(tmp_path / "central").updates == 2

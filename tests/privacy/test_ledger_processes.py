@@ -36,6 +36,25 @@ try:
 except LedgerBusyError as error:
     print(error)
 """
+# In memory and on disk: what a fork recorded, the other process would not know.
+FORKED = """
+import os
+for ledger in (Ledger(), Ledger(sys.argv[1])):
+    ledger.record(UpdateSettings(60_000, 256, 1.0, 1.0))
+    child = os.fork()
+    if child == 0:
+        for use in (lambda: ledger.record(UpdateSettings(60_000, 256, 1.0, 1.0)),
+                    lambda: ledger.merge(Ledger()), lambda: Ledger(sys.argv[1])):
+            try:
+                use()
+                print("nothing", flush=True)
+            except ValueError as error:
+                print(type(error).__name__, error, flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+    ledger.record(UpdateSettings(60_000, 256, 1.0, 1.0))
+    print(ledger.updates, flush=True)
+"""
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -78,3 +97,14 @@ def test_a_second_process_is_refused_and_told_who_writes(tmp_path):
     finally:
         writer.kill()
         writer.communicate()
+
+
+def test_a_fork_records_nothing_in_the_ledger_of_the_other_process(tmp_path):
+    process = start(FORKED, tmp_path)
+    lines = process.communicate(timeout=60)[0].splitlines()
+    memory, disk = lines[:4], lines[4:]
+    for record, merge, opening, updates in (memory, disk):
+        for refused in (record, merge):
+            assert f"LedgerError the ledger is that of process {process.pid}, and" in refused
+        assert "LedgerBusyError" in opening and f"pid {process.pid}" in opening
+        assert updates == "2"

@@ -39,7 +39,7 @@ class LedgerFile:
             LedgerError: see `count`.
         """
         if self._descriptor is not None:
-            self._check_untouched(self._descriptor)
+            self.check_untouched()
         lines, checks = _encode(entries)
         temporary = self._path.with_name(self._path.name + ".new")
         descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
@@ -64,20 +64,22 @@ class LedgerFile:
         Raises:
             LedgerError: the file was removed, replaced or changed since it was last written.
         """
-        descriptor = self._descriptor
-        if descriptor is None:
-            raise LedgerError(f"{self._path} is closed.")
-        self._check_untouched(descriptor)
+        descriptor = self._opened()
+        self.check_untouched()
         head = _head(entry, _check(self._parent_check, entry))
         os.pwrite(descriptor, head, self._head_at)
         os.fdatasync(descriptor)
         self._head = head
 
-    def _check_untouched(self, descriptor: int) -> None:
+    def check_untouched(self) -> None:
         """Refuses to go on with a file that is not what was last written.
 
         A lock keeps other writers out, but not a file system without locks, nor a tidy person.
+
+        Raises:
+            LedgerError: it is closed, or was removed, replaced or changed.
         """
+        descriptor = self._opened()
         try:
             same = os.path.samestat(os.stat(self._path), os.fstat(descriptor))
         except FileNotFoundError:
@@ -87,6 +89,11 @@ class LedgerFile:
                 f"{self._path} was removed, replaced or changed while it was in use; "
                 "no update is made, because it could not be recorded."
             )
+
+    def _opened(self) -> int:
+        if self._descriptor is None:
+            raise LedgerError(f"{self._path} is closed.")
+        return self._descriptor
 
     def close(self) -> None:
         """Closes the file; harmless if that was done before."""

@@ -13,7 +13,7 @@ class LockedError(RuntimeError):
     """Somebody else holds the lock; the message names them as far as they are known."""
 
 
-_held: set[Path] = set()
+_held: dict[Path, int] = {}  # by which process: a fork copies this, but not the locks
 _held_guard = threading.Lock()
 
 
@@ -34,10 +34,10 @@ class FileLock:
         self._descriptor: int | None = None
         with _held_guard:
             # A process may lock the same file twice, and loses both locks when it closes either.
-            if self._path in _held:
+            if _held.get(self._path) == os.getpid():
                 raise LockedError(f"this process (pid {os.getpid()})")
             self._descriptor = self._acquire()
-            _held.add(self._path)
+            _held[self._path] = os.getpid()
 
     def _acquire(self) -> int:
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -57,4 +57,4 @@ class FileLock:
             if self._descriptor is not None:
                 os.close(self._descriptor)
                 self._descriptor = None
-                _held.discard(self._path)
+                _held.pop(self._path, None)

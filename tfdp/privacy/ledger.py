@@ -25,8 +25,13 @@ FILE_NAME = "ledger.jsonl"
 _FORMAT = "tfdp ledger"
 
 
+# Who writes which file in this process.
+_writers: weakref.WeakValueDictionary[Path, Ledger] = weakref.WeakValueDictionary()
+_opening = threading.Lock()
+
+
 class LedgerBusyError(LedgerError):
-    """Another process, or another object of this one, is writing the ledger."""
+    """Another process is writing the ledger."""
 
 
 class Ledger:
@@ -38,8 +43,10 @@ class Ledger:
     back. Composing the lines is the accountants' business (`epsilon`).
 
     The file can be read by people (one line of JSON per segment), notices if it is changed or
-    cut, and takes one writer at a time. Each process writes segments of its own, so that copies
-    of a ledger (in checkpoints, say) can be merged without counting too little.
+    cut, and takes one writer at a time: other processes are refused, and within one process the
+    latest object to open the file takes over from the one before. Each process writes segments
+    of its own, so that copies of a ledger (in checkpoints, say) can be merged without counting
+    too little.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
@@ -50,13 +57,16 @@ class Ledger:
                 lives in memory only.
 
         Raises:
-            LedgerBusyError: somebody else is writing it.
-            LedgerError: the file was changed or damaged.
+            LedgerBusyError: another process is writing it.
+            LedgerError: the file was changed or damaged, or removed while an object of this
+                process had it open.
             OSError: the file cannot be read or written.
         """
         self._mutex = threading.Lock()
         self._entries: list[LedgerEntry] = []
         self._own: str | None = None
+        self._pid = os.getpid()
+        self._taken_over = False
         self._file: LedgerFile | None = None
         self.path: Path | None = None
         if path is not None:
@@ -64,22 +74,43 @@ class Ledger:
 
     def _open(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            lock = FileLock(path.with_name(path.name + ".lock"))
-        except LockedError as error:
-            raise LedgerBusyError(
-                f"{path} is being written by {error}; wait for it to end, or use another folder."
-            ) from None
-        file = LedgerFile(path)
-        self._finalizer = weakref.finalize(self, _release, file, lock)
-        try:
-            if path.exists():
-                self._entries = _ledger_file.read(path)
-            file.write(self._entries)
-        except BaseException:
-            self._finalizer()
-            raise
-        self._file, self.path = file, path
+        with _opening:
+            file, lock = LedgerFile(path), _lock(path)
+            self._finalizer = weakref.finalize(self, _release, file, lock)
+            try:
+                if path.exists():
+                    self._entries = _ledger_file.read(path)
+                file.write(self._entries)
+            except BaseException:
+                self._finalizer()
+                raise
+            self._file, self.path = file, path
+            _writers[path] = self
+
+    def _hand_over(self) -> FileLock | None:
+        """Gives its lock to another object of this process, and records nothing from now on.
+
+        All that it ever recorded is in the file by then. None if it has no lock to give.
+
+        Raises:
+            LedgerError: the file is not what it wrote, so that entries would be lost.
+        """
+        with self._mutex:
+            if self._pid != os.getpid() or self._file is None or not self._finalizer.alive:
+                return None
+            try:
+                self._file.check_untouched()
+            except LedgerError as error:
+                raise LedgerError(
+                    f"{self.path} was removed, replaced or changed while another Ledger of this "
+                    f"process, of {self.updates} updates, had it open: opening it would lose "
+                    "them. Put the file back; to begin a new one, close() the other first."
+                ) from error
+            detached = self._finalizer.detach()
+            assert detached is not None
+            self._taken_over = True
+            self._file.close()
+            return detached[2][1]
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Ledger:
@@ -255,6 +286,18 @@ class Ledger:
         self._entries = entries
 
     def _check_open(self) -> None:
+        if self._pid != os.getpid():
+            raise LedgerError(
+                f"the ledger is that of process {self._pid}, and this is {os.getpid()}, forked "
+                "from it: what it records, the other would not know. Train in the process that "
+                "made the ledger, or with Ledger.from_dict(ledger.to_dict()), and compose both."
+            )
+        if self._taken_over:
+            raise LedgerError(
+                f"another Ledger of this process was opened on {self.path} and has taken it over: "
+                "record there. (A model compiled with this one is compiled again with the new "
+                "one; nothing was lost.)"
+            )
         if self.path is not None and not self._finalizer.alive:
             raise LedgerError(f"the ledger {self.path} is closed; open it again to record.")
 
@@ -263,6 +306,24 @@ def _file_path(path: str | os.PathLike[str]) -> Path:
     path = Path(path) if Path(path).suffix == ".jsonl" else Path(path) / FILE_NAME
     # Neither a later change of folder nor a link, which renaming would replace, moves the ledger.
     return path.resolve()
+
+
+def _lock(path: Path) -> FileLock:
+    """The lock of a ledger's file, taken over where this very process holds it.
+
+    Raises:
+        LedgerBusyError: another process holds it.
+    """
+    try:
+        return FileLock(path.with_name(path.name + ".lock"))
+    except LockedError as error:
+        before = _writers.get(path)
+        lock = None if before is None else before._hand_over()
+        if lock is not None:
+            return lock
+        raise LedgerBusyError(
+            f"{path} is being written by {error}; wait for it to end, or use another folder."
+        ) from None
 
 
 def _release(file: LedgerFile, lock: FileLock) -> None:
