@@ -10,6 +10,7 @@ converts TFRecord files of `repr` and `label`, one split a call.
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from absl import flags
 
@@ -99,13 +100,23 @@ def _convert() -> dict[str, Extracted]:
 
 
 def _class_names(value: str) -> list[str]:
-    if value.isdecimal():
-        return [str(label) for label in range(int(value))]
-    with open(value, encoding="utf-8") as file:
-        names = json.load(file)
-    if not isinstance(names, list):
-        raise ValueError(f"--class_names={value}: expected a JSON list of names.")
+    names = list(range(int(value))) if value.isdecimal() else _listed_names(value)
+    if len(names) < 2:
+        raise ValueError(
+            f"--class_names={value}: a classifier needs two classes or more, got {len(names)}."
+        )
     return [str(name) for name in names]
+
+
+def _listed_names(path: str) -> list[Any]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            names = json.load(file)
+    except ValueError as error:
+        raise ValueError(f"--class_names={path}: holds no JSON ({error}).") from error
+    if not isinstance(names, list):
+        raise ValueError(f"--class_names={path}: expected a JSON list of names.")
+    return names
 
 
 if __name__ == "__main__":

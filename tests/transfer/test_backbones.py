@@ -169,6 +169,8 @@ def test_unknown_variants_and_backbones_are_named():
         efficientnet_lite("efficientnet_lite9")
     with pytest.raises(BackboneError, match="neither efficientnet_lite0"):
         load_backbone("resnet9000")
+    with pytest.raises(TypeError, match="name must be the name or path of a backbone, got None"):
+        load_backbone(None)
     with pytest.raises(BackboneError, match="Install the package"):
         load_backbone("efficientnet_lite1")
     with pytest.raises(BackboneError, match="has no 'NoSuchNet'"):

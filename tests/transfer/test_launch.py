@@ -14,6 +14,7 @@ from launch._last_layer_results import ResultsFile
 from launch._last_layer_study import Data, study_cells
 from launch._spent import Runs
 from launch._workdir import Workdir
+from launch.extract_features import _class_names
 from tfdp.export import read_report
 from tfdp.privacy import epsilon
 from tfdp.transfer.study import Candidate, Chosen
@@ -212,10 +213,29 @@ def test_studies_of_other_features_have_other_noise_under_the_same_seed(tmp_path
     seeds = []
     for name in ("one", "other", "one"):
         manifest = {"format": 1, "backbone": {"name": name}, "splits": {}}
+        manifest["dataset"] = {"class_names": ["a", "b"]}
         (tmp_path / "manifest.json").write_text(json.dumps(manifest))
         seeds.append(Data(config).seed(Candidate("auto"), 0))
     assert seeds[0] == seeds[2] != seeds[1]
     assert Data(config).seed(Candidate("auto"), None) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "content", "message"),
+    [
+        ("1", None, "=1: a classifier needs two classes or more, got 1"),
+        ("names.json", '["a"]', "two classes or more, got 1"),
+        ("names.json", '{"a": 1}', "expected a JSON list"),
+        ("names.json", "a, b", "holds no JSON"),
+    ],
+)
+def test_class_names_that_are_none_are_refused(tmp_path, monkeypatch, value, content, message):
+    monkeypatch.chdir(tmp_path)
+    if content:
+        (tmp_path / value).write_text(content)
+    with pytest.raises(ValueError, match=message):
+        _class_names(value)
+    assert _class_names("2") == ["0", "1"]
 
 
 def test_results_of_another_version_are_kept_and_named(tmp_path):

@@ -37,7 +37,8 @@ class _Stop(Exception):
 class _Failing(ArrayPictures):
     """Pictures that are interrupted, or of which one cannot be read."""
 
-    stop_at = bad = -1
+    stop_at = -1
+    bad = ()
 
     def label(self, index):
         if index == self.stop_at:
@@ -45,12 +46,12 @@ class _Failing(ArrayPictures):
         return super().label(index)
 
     def picture(self, index):
-        if index == self.bad:
+        if index in self.bad:
             raise OSError("damaged")
         return super().picture(index)
 
 
-def _pictures(stop_at=-1, bad=-1):
+def _pictures(stop_at=-1, bad=()):
     found = _Failing("toys", "train", ["a", "b", "c"], PICTURES, LABELS)
     found.stop_at, found.bad = stop_at, bad
     return found
@@ -97,9 +98,23 @@ def test_a_lost_shard_is_made_again(tmp_path):
 
 
 def test_an_unreadable_picture_is_counted_and_left_out_later(tmp_path):
-    assert _extract(tmp_path, _pictures(bad=9)) == (23, 1)
+    assert _extract(tmp_path, _pictures(bad=[9])) == (23, 1)
     _, rows = _all(tmp_path)
     assert rows.bad_rows == 1 and rows.labels[9] == -1
+
+
+def test_unreadable_pictures_alone_in_their_batch_do_not_stop_the_others(tmp_path):
+    assert _extract(tmp_path, _pictures(bad=[4, 5, 6, 7, 20, 21, 22])) == (23, 7)
+    features, rows = _all(tmp_path)
+    assert np.flatnonzero(rows.labels == -1).tolist() == [4, 5, 6, 7, 20, 21, 22]
+    np.testing.assert_allclose(features[8:20], EXPECTED[8:20], rtol=1e-6)
+
+
+def test_a_split_without_a_readable_picture_is_refused_and_can_be_mended(tmp_path):
+    for _ in range(2):
+        with pytest.raises(FeatureFileError, match="none of the 23 pictures of split 'train'"):
+            _extract(tmp_path, _pictures(bad=range(23)))
+    assert _extract(tmp_path, _pictures()) == (23, 0)
 
 
 def test_pictures_of_different_sizes_share_a_batch(tmp_path):
@@ -128,6 +143,10 @@ def test_limit_and_float16(tmp_path):
     assert features.dtype == np.float16 and len(features) == 9
 
 
+def _cut(file):
+    np.save(file, np.load(file)[:-1])
+
+
 @pytest.mark.parametrize(
     ("break_it", "message"),
     [
@@ -136,6 +155,9 @@ def test_limit_and_float16(tmp_path):
         (lambda p: (p / "manifest.json").unlink(), "not a feature folder"),
         (lambda p: (p / "manifest.json").write_text("{"), "is damaged"),
         (lambda p: (p / "manifest.json").write_text("{}"), "not a manifest of format 1"),
+        (lambda p: (p / "manifest.json").write_text('{"format": 1, "splits": {}}'), "class_names"),
+        (lambda p: _cut(p / "train/features-00001.npy"), "has 5 rows and 6 labels where .* says 6"),
+        (lambda p: _cut(p / "train/labels-00001.npy"), "has 6 rows and 5 labels where .* says 6"),
         (lambda p: (p / "train/features-00002.npy").write_bytes(b"x"), "not a .npy file"),
         (lambda p: (p / "train/features-00002.npy").write_bytes(b""), "not a .npy file"),
         (lambda p: (p / "train/labels-00002.npy").write_bytes(b""), "not a .npy file"),
@@ -196,7 +218,7 @@ def test_npy_parts_read_slices_and_refuse_other_arrays(tmp_path):
         NpyPart(tmp_path / "b.npy")
 
 
-def _write_tfrecord(path, features, labels):
+def _write_tfrecord(path, features, labels, last=None):
     with tf.io.TFRecordWriter(str(path)) as writer:
         for row, label in zip(features, labels, strict=True):
             feature = {
@@ -205,6 +227,8 @@ def _write_tfrecord(path, features, labels):
             }
             example = tf.train.Example(features=tf.train.Features(feature=feature))
             writer.write(example.SerializeToString())
+        if last is not None:
+            writer.write(last)
 
 
 def test_tfrecords_of_repr_and_label_become_shards(tmp_path):
@@ -223,6 +247,15 @@ def test_tfrecords_of_repr_and_label_become_shards(tmp_path):
     np.testing.assert_array_equal(_all(tmp_path / "out")[0], EXPECTED)
 
 
+def test_labels_without_a_class_name_are_refused_before_anything_is_written(tmp_path):
+    _write_tfrecord(tmp_path / "a", EXPECTED, LABELS + 1)
+    with pytest.raises(FeatureFileError, match=r"labels must lie in 0..2, .* 3 class names; found"):
+        convert_tfrecords(
+            str(tmp_path / "a"), "train", FeatureWriter(tmp_path / "out", HEADER), dtype="float32"
+        )
+    assert not (tmp_path / "out").exists()
+
+
 def test_broken_tfrecords_are_named(tmp_path):
     with pytest.raises(FeatureFileError, match="no file matches"):
         list(read_tfrecords(str(tmp_path / "*")))
@@ -232,6 +265,12 @@ def test_broken_tfrecords_are_named(tmp_path):
     (tmp_path / "a").write_bytes(b"no record at all, just text that is long enough")
     with pytest.raises(FeatureFileError, match="not a TFRecord file"):
         list(read_tfrecords(str(tmp_path / "a")))
+    junk = b"no example \xff\xff"
+    for before, message in (([], "not a TFRecord file of"), ([[1.0, 2.0]], "a record is damaged")):
+        _write_tfrecord(tmp_path / "a", before, [0] * len(before), junk)
+        with pytest.raises(FeatureFileError, match=f"/a: {message}") as error:
+            list(read_tfrecords(str(tmp_path / "a")))
+        assert "node" not in str(error.value)
     _write_tfrecord(tmp_path / "a", [[]], [0])
     with pytest.raises(FeatureFileError, match="no floats named 'repr'"):
         list(read_tfrecords(str(tmp_path / "a")))

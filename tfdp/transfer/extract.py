@@ -75,7 +75,8 @@ def extract(
         limit: only the first so many pictures, for a trial.
 
     Raises:
-        FeatureFileError: the folder holds other features, or another division into shards.
+        FeatureFileError: the folder holds other features, or another division into shards; or
+            not a single picture can be read.
     """
     total = len(pictures) if limit is None else min(limit, len(pictures))
     done = writer.begin(pictures.split, total, shard_rows)
@@ -93,7 +94,14 @@ def extract(
                 yield batch
 
         _write(writer, pictures.split, batches(), np.dtype(dtype), shard_rows)
-    return _outcome(writer, pictures.split)
+    outcome = _outcome(writer, pictures.split)
+    if outcome.rows and outcome.rows == outcome.unreadable:
+        writer.forget(pictures.split)
+        raise FeatureFileError(
+            f"none of the {outcome.rows} pictures of split {pictures.split!r} can be read; is this "
+            "the right data set?"
+        )
+    return outcome
 
 
 def convert_tfrecords(
@@ -102,8 +110,12 @@ def convert_tfrecords(
     """Writes a split from TFRecord files with `repr` and `label`; see `read_tfrecords`.
 
     Records are counted first: a folder knows how many rows a split has before they are there.
+
+    Raises:
+        FeatureFileError: a file is damaged, or a label is not one of the folder's classes.
     """
-    total = sum(len(labels) for _, labels in read_tfrecords(pattern))
+    classes = len(writer.manifest["dataset"]["class_names"])
+    total = sum(len(_known(labels, classes)) for _, labels in read_tfrecords(pattern))
     done = writer.begin(split, total, shard_rows)
     left = _without_first(map(Batch._make, read_tfrecords(pattern)), done)
     with tqdm(total=total, initial=done, unit="rows", desc=split) as progress:
@@ -115,6 +127,17 @@ def convert_tfrecords(
 
         _write(writer, split, batches(), np.dtype(dtype), shard_rows)
     return _outcome(writer, split)
+
+
+def _known(labels: np.ndarray, classes: int) -> np.ndarray:
+    """Labels, if all of them are classes."""
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= classes:
+        raise FeatureFileError(
+            f"labels must lie in 0..{classes - 1}, as there are {classes} class names; found "
+            f"{low if low < 0 else high}."
+        )
+    return labels
 
 
 def _features(
@@ -130,14 +153,11 @@ def _features(
     good = [picture for picture in read if picture is not None]
     if len({picture.shape for picture in good}) > 1:
         good = [center_square(picture, size) for picture in good]
-    if not good:
-        raise FeatureFileError(
-            f"none of the pictures {indices[0]}..{indices[-1]} of split {pictures.split!r} can be "
-            "read; is this the right data set?"
-        )
-    made = network(tf.constant(np.stack(good))).numpy()
+    # Where a batch has none, a black square tells how wide a row is.
+    made = network(tf.constant(np.stack(good or [np.zeros((size, size, 3), np.uint8)]))).numpy()
     rows = np.full((len(indices), made.shape[1]), np.nan, np.float32)
-    rows[[picture is not None for picture in read]] = made
+    if good:
+        rows[[picture is not None for picture in read]] = made
     return Batch(rows, labels)
 
 

@@ -60,9 +60,14 @@ def export_pictures(
         FileExistsError: `path` exists and is not a SavedModel.
     """
     names = tf.constant(list(class_names))
+    pixels = tf.TensorSpec([None, image_size, image_size, 3], tf.float32, name="pictures")
 
     def answer(pictures: tf.Tensor) -> dict[str, tf.Tensor]:
-        probabilities = tf.nn.softmax(logits(pictures))
+        # Some networks fail on an empty batch. A black picture takes its place, and is cut off.
+        count = tf.shape(pictures)[0]
+        some = tf.pad(pictures, [[0, tf.cast(count == 0, tf.int32)], [0, 0], [0, 0], [0, 0]])
+        some = tf.ensure_shape(some, pixels.shape)
+        probabilities = tf.nn.softmax(logits(some))[:count]
         label = tf.argmax(probabilities, axis=1, output_type=tf.int32)
         return {
             "probabilities": probabilities,
@@ -82,7 +87,6 @@ def export_pictures(
             "valid": valid,
         }
 
-    pixels = tf.TensorSpec([None, image_size, image_size, 3], tf.float32, name="pictures")
     bundle = tf.Module()
     bundle.parts = [_resources(part) for part in parts]
     bundle.names = names

@@ -41,9 +41,12 @@ def load_backbone(
         image_size: side of the pictures in pixels; the backbone's own if None.
 
     Raises:
+        TypeError: the name is no text.
         BackboneError: there is no such backbone, or its weights cannot be had.
         CheckpointError: a weights file is not what it should be.
     """
+    if not isinstance(name, str):
+        raise TypeError(f"name must be the name or path of a backbone, got {name!r}.")
     kind, _, rest = name.partition(":")
     if name in VARIANTS:
         return _efficientnet_lite(name, weights, image_size)

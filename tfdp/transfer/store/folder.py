@@ -64,6 +64,12 @@ class FeatureFolder:
             )
         parts = [NpyPart(self.path / shard["features"]) for shard in entry["shards"]]
         labels = [self._labels(shard) for shard in entry["shards"]]
+        for shard, part, own in zip(entry["shards"], parts, labels, strict=True):
+            if not shard["rows"] == part.shape[0] == len(own):
+                raise FeatureFileError(
+                    f"{self.path / shard['features']}: has {part.shape[0]} rows and {len(own)} "
+                    f"labels where the manifest says {shard['rows']}."
+                )
         return Rows(parts, labels, self.num_classes)
 
     def _labels(self, shard: Mapping[str, Any]) -> np.ndarray:
@@ -147,6 +153,11 @@ class FeatureWriter:
         entry["unreadable"] += unreadable
         self._save()
 
+    def forget(self, split: str) -> None:
+        """Takes a split out of the book, so that it is begun anew."""
+        del self.manifest["splits"][split]
+        self._save()
+
     def _save(self) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         unfinished = self.path / f".{MANIFEST}.unfinished"
@@ -172,4 +183,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise FeatureFileError(f"{file}: is damaged ({error}).") from error
     if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
         raise FeatureFileError(f"{file}: not a manifest of format {_FORMAT}.")
+    names = (manifest.get("dataset") or {}).get("class_names")
+    if not isinstance(names, list) or not isinstance(manifest.get("splits"), dict):
+        raise FeatureFileError(f"{file}: is damaged, it has no class_names or no splits.")
     return manifest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -11,6 +12,9 @@ import tensorflow as tf
 from tfdp.transfer.store.shards import FeatureFileError
 
 _BATCH = 4096
+_FLOATS = tf.io.VarLenFeature(tf.float32)
+#: TensorFlow's message holds the damaged bytes, which Python then cannot read as text.
+_UNREADABLE = (tf.errors.OpError, UnicodeDecodeError)
 
 
 def read_tfrecords(pattern: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -41,10 +45,10 @@ def read_tfrecords(pattern: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
             for batch in records:
                 parsed = tf.io.parse_example(batch, schema)
                 yield parsed["repr"].numpy(), parsed["label"].numpy()
-        except (tf.errors.InvalidArgumentError, tf.errors.DataLossError) as error:
+        except _UNREADABLE as error:
             raise FeatureFileError(
                 f"{file}: a record is damaged, or is not one of 'repr' with {width} floats and "
-                f"one 'label' ({error.message.splitlines()[0]})."
+                f"one 'label' ({_said(error)})."
             ) from error
 
 
@@ -53,11 +57,20 @@ def _width(files: list[str]) -> int:
     for file in files:
         try:
             for record in tf.data.TFRecordDataset(file).take(1):
-                example = tf.train.Example.FromString(record.numpy())
-                width = len(example.features.feature["repr"].float_list.value)
-                if width:
+                parsed = tf.io.parse_single_example(record, {"repr": _FLOATS})
+                if width := int(tf.size(parsed["repr"].values)):
                     return width
                 raise FeatureFileError(f"{file}: its records have no floats named 'repr'.")
-        except tf.errors.DataLossError as error:
-            raise FeatureFileError(f"{file}: not a TFRecord file ({error.message}).") from error
+        except _UNREADABLE as error:
+            raise FeatureFileError(
+                f"{file}: not a TFRecord file of tf.train.Example records with floats named "
+                f"'repr' ({_said(error)})."
+            ) from error
     raise FeatureFileError("none of the files holds a record.")
+
+
+def _said(error: Exception) -> str:
+    """What TensorFlow said, without the names of its ops."""
+    if not isinstance(error, tf.errors.OpError):
+        return "it holds bytes that are no record"
+    return re.sub(r"{{.*?}} ?| ?\[Op:.*", "", error.message.splitlines()[0])
