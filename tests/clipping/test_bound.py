@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tests.clipping.models import assert_same, clipped, dense_net, floats
 from tests.clipping.reference import squared_error
-from tfdp.clipping import Batch, ClippedGradient, per_example_loss
+from tfdp.clipping import Batch, ClippedGradient, clipped_gradient_sum, per_example_loss
 
 ENGINES = ["single_pass", "two_pass", "vectorized"]
 X, Y = floats(8, 4), 3 * floats(8, 3, seed=1)
@@ -127,3 +127,22 @@ def test_dropout_draws_one_mask_an_example_and_new_ones_by_seed():
     assert len(set(first.losses.numpy())) == 6  # equal examples, masks of their own
     np.testing.assert_array_equal(first.losses, again.losses)
     assert not set(first.losses.numpy()) & set(other.losses.numpy())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"y": Y[:3]}, ValueError, "same number of rows, got {'x': 4, 'y': 3}"),
+        ({"mask": [True, False]}, ValueError, "'mask': 2"),
+        ({"sample_weight": np.ones(1)}, ValueError, "'sample_weight"),
+        ({"x": X.tolist()}, TypeError, "x must hold arrays"),
+        ({"microbatch_size": -1}, ValueError, "microbatch_size must be .* got -1"),
+        ({"microbatch_size": 2.5}, ValueError, "microbatch_size must be .* got 2.5"),
+        ({"clip_norm": "1"}, ValueError, "clip_norm='1': expected a positive"),
+    ],
+)
+def test_arguments_out_of_range_are_refused_by_name(arguments, error, message):
+    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(3)])
+    given = {"x": X[:4], "y": Y[:4], "clip_norm": 1.0, **arguments}
+    with pytest.raises(error, match=message):
+        clipped_gradient_sum(model, "mse", **given)

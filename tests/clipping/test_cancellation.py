@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfdp.clipping import Batch, ClippedGradient, per_example_loss
+from tfdp.clipping import Batch, ClippedGradient, per_example_loss, per_example_norms
 
 CLIP = 1.0
 
@@ -63,3 +63,20 @@ def test_cancelling_lookups_stay_within_the_clip_norm(repeats):
     model = gated(keras.layers.Embedding(5, 8), (repeats,), dtype="int32")
     ids = np.full((1, repeats), 3, "int32")
     assert max(contributions(model, [(ids, gate) for gate in gates])) <= CLIP * 1.001
+
+
+@pytest.mark.parametrize("jit_compile", [True, False])
+def test_branches_of_a_siamese_network_may_cancel(jit_compile):
+    keras.utils.set_random_seed(0)
+    tower = keras.Sequential([keras.layers.Dense(16, activation="tanh"), keras.layers.Dense(8)])
+    x = keras.Input((8,))
+    inputs, targets = np.random.default_rng(0).normal(size=(2, 6, 8)).astype("float32")
+    for difference, tolerance in [(0.1, 3e-6), (0.01, 2e-5), (0.001, 2e-4)]:
+        model = keras.Model(x, tower(x) - tower(x * (1 + difference)))
+        norms, exact = (
+            per_example_norms(
+                model, "mse", inputs, targets, engine=engine, jit_compile=jit_compile
+            ).numpy()
+            for engine in ("single_pass", "vectorized")
+        )
+        np.testing.assert_allclose(norms, exact, rtol=tolerance)

@@ -25,6 +25,7 @@ CASES = {
     "1d patches": (lambda: layers.Conv1D(4, 3, strides=3), (10, 2)),
     "3d patches": (lambda: layers.Conv3D(2, 2, strides=2), (4, 4, 2, 3)),
     "2d patches transposed": (lambda: layers.Conv2DTranspose(3, 2, strides=2), (3, 4, 2)),
+    "2d gaps between the patches": (lambda: layers.Conv2D(4, 2, 3, padding="same"), (8, 6, 3)),
     "2d step beyond the kernel": (lambda: layers.Conv2D(4, 1, strides=2), (5, 6, 3)),
     "3d": (lambda: layers.Conv3D(2, (2, 3, 1), padding="same"), (3, 4, 3, 2)),
     "1d transposed": (lambda: layers.Conv1DTranspose(3, 3, strides=2), (5, 2)),
@@ -85,7 +86,7 @@ def test_patches_are_one_product_however_many_places_they_have():
         return len(graph.get_operations())
 
     assert isinstance(term(16), MatMulTerm)
-    assert operations(4) < 60 and operations(16) < 60
+    assert operations(4) < 80 and operations(16) < 80
 
 
 def test_under_xla():

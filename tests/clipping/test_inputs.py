@@ -120,6 +120,13 @@ def test_normalization_over_the_batch_axis_is_refused():
         clipped(model, "mse", floats(3, 4), floats(3, 4))
 
 
+def test_layers_that_hand_states_to_the_next_batch_are_refused():
+    sequence = layers.Input((3, 2), batch_size=4)
+    model = keras.Model(sequence, layers.GRU(2, stateful=True)(sequence))
+    with pytest.raises(UnsupportedLayerError, match="is stateful.*stateful=False"):
+        per_example_norms(model, "mse", floats(4, 3, 2), floats(4, 2))
+
+
 def test_activity_regularizers_are_refused():
     model = keras.Sequential([layers.Input((4,)), layers.Dense(2, activity_regularizer="l2")])
     with pytest.raises(UnsupportedLayerError, match="activity regularizer"):

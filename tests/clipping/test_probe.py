@@ -9,11 +9,13 @@ from tests.clipping.models import clipped, dense_net, floats, ids
 from tests.clipping.reference import squared_error
 from tfdp.clipping import (
     Batch,
+    CancellingError,
     ClippedGradient,
     ExplicitTerm,
     UnsupportedLayerError,
     WrongRuleError,
     per_example_loss,
+    per_example_norms,
     register_rule,
 )
 
@@ -228,3 +230,57 @@ def test_regularizers_of_weights_are_no_business_of_clipping():
     x, y = floats(4, 4), floats(4, 3)
     a, b = (clipped(model, squared_error, x, y) for model in (plain, regularized))
     np.testing.assert_array_equal(a.norms, b.norms)
+
+
+class KeepsMean(layers.Layer):
+    """Passes its inputs on, and keeps their mean where Keras does not look."""
+
+    def __init__(self, in_function):
+        super().__init__(name="keeper")
+        self.seen = tf.Variable(tf.zeros([3]))
+        self.keep = self.seen.assign
+        if in_function:
+            self.keep = tf.function(lambda value: self.seen.assign(value))
+
+    def call(self, x, training=False):
+        if training:
+            self.keep(tf.reduce_mean(x, axis=0))
+        return x
+
+
+@pytest.mark.parametrize("engine", ["auto", "two_pass", "vectorized"])
+@pytest.mark.parametrize("in_function", [False, True])
+def test_writes_to_variables_that_keras_does_not_know_are_refused(engine, in_function):
+    model = keras.Sequential([layers.Input((3,)), KeepsMean(in_function), layers.Dense(2)])
+    with pytest.raises(UnsupportedLayerError, match="writes to a tf.Variable, table or queue"):
+        clipped(model, squared_error, X, Y, engine=engine)
+
+
+def frames(difference):
+    """Two runs of six frames that nearly agree, and what they differ in."""
+    layer = layers.Dense(16)
+    x = layers.Input((8,))
+    steps = layers.RepeatVector(6)(x)
+    apart = layer(steps) - layer(steps * (1 + difference))
+    return keras.Model(x, ops.sum(apart, axis=1))
+
+
+def test_gradients_that_cancel_beyond_rounding_are_added_up_first():
+    model, x, y = frames(1e-4), floats(4, 8), floats(4, 16, seed=1)
+    with pytest.warns(UserWarning, match="cancel so far"):
+        norms = per_example_norms(model, squared_error, x, y)
+    exact = per_example_norms(model, squared_error, x, y, engine="vectorized")
+    np.testing.assert_allclose(norms, exact, rtol=1e-4)
+    with pytest.raises(CancellingError, match='engine="vectorized" adds them up first'):
+        per_example_norms(model, squared_error, x, y, engine="single_pass")
+
+
+@pytest.mark.filterwarnings("error:The outputs")
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_made_up_ids_leave_something_unmasked(length):
+    tokens = layers.Input((length,), dtype="int32")
+    embedded = layers.Embedding(9, 4, mask_zero=True)(tokens)
+    pooled = layers.GlobalAveragePooling1D()(embedded)
+    model = keras.Model(tokens, layers.Dense(2)(pooled))
+    norms = per_example_norms(model, squared_error, 1 + ids(4, length, below=8), Y)
+    assert np.isfinite(norms).all() and (np.asarray(norms) > 0).all()

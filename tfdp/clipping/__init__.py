@@ -2,7 +2,12 @@
 
 from tfdp.clipping.api import ClippedSum, clipped_gradient_sum, per_example_norms
 from tfdp.clipping.clip import Automatic, Clipping, Flat, PerLayer
-from tfdp.clipping.errors import ScalarLossError, UnsupportedLayerError, WrongRuleError
+from tfdp.clipping.errors import (
+    CancellingError,
+    ScalarLossError,
+    UnsupportedLayerError,
+    WrongRuleError,
+)
 from tfdp.clipping.forward import Batch
 from tfdp.clipping.function import ENGINES, Clipped, ClippedGradient
 from tfdp.clipping.losses import per_example_loss
@@ -10,6 +15,7 @@ from tfdp.clipping.rules import register_rule
 from tfdp.clipping.terms import ExplicitTerm, LookupTerm, MatMulTerm, Term
 
 __all__ = [
+    "CancellingError",
     "ENGINES",
     "Automatic",
     "Batch",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import math
+import numbers
 from collections.abc import Mapping, Sequence
 
 import keras
@@ -146,6 +147,6 @@ def _at_most(bound: float, norms: tf.Tensor) -> tf.Tensor:
 
 
 def _checked(name: str, value: float) -> float:
-    if not 0 < value < float("inf"):
-        raise ValueError(f"{name}={value}: expected a positive, finite number.")
+    if not isinstance(value, numbers.Real) or not 0 < value < float("inf"):
+        raise ValueError(f"{name}={value!r}: expected a positive, finite number.")
     return float(value)

@@ -11,3 +11,7 @@ class WrongRuleError(ValueError):
 
 class UnsupportedLayerError(ValueError):
     """A layer mixes examples, or has no rule in the engine that was asked for."""
+
+
+class CancellingError(UnsupportedLayerError):
+    """Uses of a weight cancel so far that rounding hides the norm of their sum."""

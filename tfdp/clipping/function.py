@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 
 from tfdp.clipping.clip import Clipping, PerLayer, as_clipping, clipped_sums, squared_norms
-from tfdp.clipping.errors import UnsupportedLayerError
+from tfdp.clipping.errors import CancellingError, UnsupportedLayerError
 from tfdp.clipping.forward import Batch, Forward, without_padding
 from tfdp.clipping.plan import Plan
 from tfdp.clipping.probe import refuse_mixing, refuse_wrong_rules
@@ -145,12 +145,18 @@ class ClippedGradient:
             self._plans[shapes] = other.submit(self._look_over, batch).result()
 
     def _look_over(self, batch: Batch) -> Plan:
-        probed = refuse_mixing(self.forward, batch, self._public_examples)
+        examples = refuse_mixing(self.forward, batch, self._public_examples)
+        plan = survey(self.forward, batch)
         if self._engine == "vectorized":
             return Plan(whole="as asked for")
-        plan = survey(self.forward, batch)
         self._give_notice(plan)
-        refuse_wrong_rules(self.forward, probed, plan)
+        try:
+            refuse_wrong_rules(self.forward, examples, plan)
+        except CancellingError as error:
+            if self._engine != "auto":
+                raise
+            plan = Plan(whole=str(error))
+            self._give_notice(plan)
         return plan
 
     def _clipped(

@@ -14,8 +14,9 @@ import tensorflow as tf
 from tfdp.clipping.forward import Batch
 
 _SEED = 20210607
-# Where floating-point numbers are drawn from, in turn. Numbers below 2 are ids of any vocabulary.
-_RANGES = ((0.0, 2.0), (0.0, 1.0), (1.0, 2.0), (-1.0, 1.0))
+# Where floating-point numbers are drawn from, in turn, and the lesser of two ids. Any vocabulary
+# has 0 and 1, but 0 may be masked.
+_RANGES = ((0.0, 2.0, 0), (0.0, 1.0, 1), (1.0, 2.0, 0), (-1.0, 1.0, 1))
 # A weight all of whose entries are smaller hides what comes before it.
 _FAINT = 1e-3
 
@@ -31,8 +32,8 @@ def made_up_pairs(batch: Batch, examples: Any = None) -> Iterator[tuple[Batch, B
     if examples is not None:
         yield _given(batch, examples)
         return
-    for low, high in _RANGES:
-        yield _drawn(batch, low, high, False), _drawn(batch, low, high, True)
+    for numbers in _RANGES:
+        yield _drawn(batch, *numbers, other=False), _drawn(batch, *numbers, other=True)
 
 
 def with_faint_weights_raised(weights: list[tf.Tensor]) -> list[tf.Tensor]:
@@ -52,8 +53,11 @@ def _raised(value: tf.Tensor, seed: int) -> tf.Tensor:
     return tf.cast(noise, value.dtype)
 
 
-def _drawn(batch: Batch, low: float, high: float, other: bool) -> Batch:
-    """Draws rows of the batch's kind; ``other`` moves the first by half the range."""
+def _drawn(batch: Batch, low: float, high: float, lesser_id: int, *, other: bool) -> Batch:
+    """Draws rows of the batch's kind; ``other`` moves the first by half the range.
+
+    Only inputs begin at ``lesser_id``: targets are classes, of which there may be two.
+    """
     fields = (batch.x, batch.y, batch.sample_weight)
     rows = _rows_unlike_any_axis(fields)
     generator = np.random.default_rng(_SEED)
@@ -70,10 +74,24 @@ def _drawn(batch: Batch, low: float, high: float, other: bool) -> Batch:
             values = low + (high - low) * share
         else:
             values = share < 0.5  # ids and classes that any vocabulary has, 0 and 1
+            if not lesser_id:
+                _leave_something_unmasked(values)
         return tf.constant(values, leaf.dtype) if leaf.dtype == tf.string else _cast(values, leaf)
 
     x, y, sample_weight = keras.tree.map_structure(draw, fields)
+    x = keras.tree.map_structure(lambda ids: _moved(ids, lesser_id), x)
     return Batch(x, y, sample_weight, tf.ones([rows], tf.bool), tf.constant([1, 2]))
+
+
+def _moved(leaf: tf.Tensor, by: int) -> tf.Tensor:
+    return leaf + tf.cast(by, leaf.dtype) if leaf.dtype.is_integer else leaf
+
+
+def _leave_something_unmasked(ids: np.ndarray) -> None:
+    """Sets the first entry of rows of zeros only to 1: zero often stands for padding."""
+    if ids.ndim > 1 and ids.size:
+        rows = ids.reshape(len(ids), -1)
+        rows[:, 0] |= ~rows.any(axis=1)
 
 
 def _cast(values: np.ndarray, leaf: Any) -> tf.Tensor:

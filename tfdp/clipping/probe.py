@@ -10,13 +10,13 @@ import contextlib
 import functools
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp.clipping.errors import UnsupportedLayerError, WrongRuleError
+from tfdp.clipping.errors import CancellingError, UnsupportedLayerError, WrongRuleError
 from tfdp.clipping.forward import Batch, Forward
 from tfdp.clipping.made_up import made_up_pairs, with_faint_weights_raised
 from tfdp.clipping.plan import Plan
@@ -29,16 +29,11 @@ from tfdp.clipping.rules.registry import replaced
 from tfdp.clipping.single_pass import single_pass
 
 
-class Probed(NamedTuple):
-    """Made-up examples on which a model could be looked over, and what it gave for them."""
-
-    batch: Batch
-    losses: tf.Tensor
-    outputs: Any
-
-
-def refuse_mixing(forward: Forward, batch: Batch, examples: Any = None) -> Probed:
+def refuse_mixing(forward: Forward, batch: Batch, examples: Any = None) -> Batch:
     """Changes one example and looks at the losses and outputs of the others.
+
+    Returns:
+      The examples on which the model could be looked over.
 
     Args:
       forward: The model and its loss.
@@ -57,8 +52,8 @@ def refuse_mixing(forward: Forward, batch: Batch, examples: Any = None) -> Probe
             continue
         _refuse_difference(forward, pair, found, other)
         if _first_differs(found, other):  # else nothing was seen
-            return Probed(pair[0], *found)
-        probed = probed or Probed(pair[0], *found)
+            return pair[0]
+        probed = probed or pair[0]
     if probed is not None:  # a signal that fades out on its way hides nothing but itself
         warnings.warn(
             f"The outputs of {forward.model.name!r} are the same for all made-up examples: those "
@@ -74,15 +69,17 @@ def refuse_mixing(forward: Forward, batch: Batch, examples: Any = None) -> Probe
     )
 
 
-def refuse_wrong_rules(forward: Forward, probed: Probed, plan: Plan) -> None:
+def refuse_wrong_rules(forward: Forward, examples: Batch, plan: Plan) -> None:
     """Compares an example's gradient by the layers' rules with plain differentiation.
 
     Raises:
       WrongRuleError: Names the weights whose gradients differ.
+      CancellingError: Names the weights whose norms come out far too large.
     """
     if plan.whole:
         return  # nothing is left to rules
-    batch = probed.batch
+    batch = _two_rows(examples)  # everything on the way is kept until the end
+    expected, _ = _run(forward, batch)
     weights, state = _values(forward)
 
     def compare():
@@ -106,11 +103,16 @@ def refuse_wrong_rules(forward: Forward, probed: Probed, plan: Plan) -> None:
         )
     sizes, off, above = errors.numpy().T
     limit = share * np.linalg.norm(sizes)
+
+    def named(bad: np.ndarray) -> list[str]:
+        return [v.path for v, one in zip(forward.trainable, bad, strict=True) if one]
+
     # Norms are raised by what rounding can hide: where gradients cancel they come out too large.
+    cancelling = (above > 1000 * limit) & (off < 0.1 * above)
     wrong = (off > limit) | (above < -10 * limit) | (above > 1000 * limit)
-    names = [v.path for v, bad in zip(forward.trainable, wrong, strict=True) if bad]
+    names = named(wrong & ~cancelling)
     random = any(mapping.random for mapping in plan.mapped.values())
-    if not random and not np.allclose(losses, probed.losses, rtol=share, atol=share):
+    if not random and not np.allclose(losses, expected, rtol=share, atol=share):
         names.append("the outputs")
     if names:
         raise WrongRuleError(
@@ -118,6 +120,19 @@ def refuse_wrong_rules(forward: Forward, probed: Probed, plan: Plan) -> None:
             f"{', '.join(names)}. If you registered a rule for their layer, correct it; else use "
             'engine="vectorized".'
         )
+    if cancelling.any():
+        raise CancellingError(
+            f"the uses of {', '.join(named(cancelling))} in one example cancel so far that their "
+            'norm cannot be told from rounding; engine="vectorized" adds them up first'
+        )
+
+
+def _two_rows(batch: Batch) -> Batch:
+    def cut(leaf):
+        return None if leaf is None else leaf[:2]
+
+    x, y, sample_weight = keras.tree.map_structure(cut, (batch.x, batch.y, batch.sample_weight))
+    return Batch(x, y, sample_weight, batch.mask[:2], batch.seed)
 
 
 def _errors(term: Any, exact: tf.Tensor, row: tf.Tensor) -> tf.Tensor:

@@ -10,6 +10,8 @@ import keras
 from tfdp.clipping.errors import UnsupportedLayerError
 
 if TYPE_CHECKING:
+    import tensorflow as tf
+
     from tfdp.clipping.forward import Forward
 
 
@@ -37,6 +39,11 @@ def refuse_mixing_layers(model: keras.Model) -> None:
                     f"{described} normalizes over the batch axis (axis={axes}), so examples mix. "
                     "Choose axes without 0."
                 )
+        if getattr(layer, "stateful", False):
+            raise UnsupportedLayerError(
+                f"{described} is stateful: it hands what it has seen of one batch's examples to "
+                "those of the next. Make it with stateful=False."
+            )
         if layer.activity_regularizer is not None:
             raise UnsupportedLayerError(
                 f"{described} has an activity regularizer, a loss over the whole batch that "
@@ -84,4 +91,30 @@ def warn_of_dropped_updates(forward: Forward, before: dict, after: dict) -> None
             f"The model updates {', '.join(dropped)} while it trains. These updates would hold "
             "private data without noise; they are dropped.",
             stacklevel=2,
+        )
+
+
+#: What operations that keep something beyond the step have names that begin with.
+_WRITES = ("Assign", "ResourceApply", "ResourceScatter", "LookupTableI", "QueueEnqueue")
+
+
+def refuse_writes(graph: tf.Graph, model: keras.Model) -> None:
+    """Raises if the model, traced in ``graph``, writes to a ``tf.Variable``, a table or a queue.
+
+    What it writes would hold private data without noise. The variables of Keras are no concern
+    here: while the model is looked over, assignments to them are seen and dropped.
+
+    Raises:
+      UnsupportedLayerError: Names the operations and the way out.
+    """
+    bodies = graph.as_graph_def().library.function
+    nodes = [node for body in bodies for node in body.node_def]
+    operations = [*((op.name, op.type) for op in graph.get_operations())]
+    operations += [(node.name, node.op) for node in nodes]
+    found = sorted(name for name, kind in operations if kind.startswith(_WRITES))
+    if found:
+        raise UnsupportedLayerError(
+            f"The model {model.name!r} writes to a tf.Variable, table or queue while it trains "
+            f"({', '.join(found)}), past the noise. Keep such state in weights of the layer "
+            "(self.add_weight(..., trainable=False)), whose updates are dropped, or do without."
         )

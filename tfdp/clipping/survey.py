@@ -17,6 +17,7 @@ import tensorflow as tf
 from tfdp.clipping.forward import Batch, Forward
 from tfdp.clipping.plan import CallKey, Mapping, Plan
 from tfdp.clipping.recording import Frame, Recorder, RecordingScope
+from tfdp.clipping.refusals import refuse_writes
 from tfdp.clipping.rules import rule_for
 
 _ROWS = (2, 3)
@@ -44,7 +45,11 @@ class Call:
 
 
 def survey(forward: Forward, batch: Batch) -> Plan:
-    """Returns the way of every call; ``batch`` gives structure, shapes and dtypes."""
+    """Returns the way of every call; ``batch`` gives structure, shapes and dtypes.
+
+    Raises:
+      UnsupportedLayerError: The model writes to something past the noise.
+    """
     try:
         return _survey(forward, batch, widen=True)
     except (ValueError, tf.errors.InvalidArgumentError):
@@ -165,9 +170,10 @@ class _Surveyor(Recorder):
         ]
         fields = keras.tree.map_structure(spec, (batch.x, batch.y, batch.sample_weight))
         seed = tf.TensorSpec([2], tf.int32)
-        tf.function(trace, autograph=False).get_concrete_function(
+        traced = tf.function(trace, autograph=False).get_concrete_function(
             *values, *fields, tf.TensorSpec([rows], tf.bool), seed
         )
+        refuse_writes(traced.graph, forward.model)
         return surveyors[0]
 
     def tap(self, tensor, terms):

@@ -33,15 +33,16 @@ class Window:
     padding: str
 
     @property
-    def tiles(self) -> bool:
-        """Whether the places of one position end where those of the next begin."""
-        return self.strides == self.size and set(self.dilation) == {1}
+    def overlaps(self) -> bool:
+        """Whether two positions may see the same place of the inputs."""
+        steps = zip(self.strides, self.size, strict=True)
+        return set(self.dilation) != {1} or any(stride < size for stride, size in steps)
 
     def patches(self, inputs: tf.Tensor, positions: tuple[int, ...]) -> tf.Tensor:
-        """Returns what a window that tiles the inputs sees, ``[B, T, places * C]``."""
+        """Returns what a window that does not overlap sees, ``[B, T, places * C]``."""
         rank = len(self.size)
-        kept = [slice(n) for n in positions]
-        phases = self._phases(inputs, positions)[(slice(None),) * (rank + 1) + (*kept,)]
+        kept = (*map(slice, self.size), slice(None), *map(slice, positions))
+        phases = self._phases(inputs, positions)[kept]
         order = [*range(rank, 2 * rank + 1), *range(rank), 2 * rank + 1]
         width = math.prod(self.size) * inputs.shape[-1]
         return tf.reshape(tf.transpose(phases, order), [-1, math.prod(positions), width])
@@ -103,10 +104,10 @@ def convolution_term(
 ) -> Term:
     """Returns the term of a kernel of shape ``shape``; else see ``ConvolutionTerm``.
 
-    Where the window tiles the inputs, as that of patch embeddings and of single places does, every
+    Where its positions do not overlap, as those of patch embeddings and of single places, every
     number belongs to one patch at most, and the convolution is a matrix product.
     """
-    if groups > 1 or not window.tiles:
+    if groups > 1 or window.overlaps:
         return ConvolutionTerm(inputs, output_gradients, window, groups, backward)
     positions = tuple(output_gradients.shape[1:-1])
     gradients = tf.reshape(output_gradients, [-1, math.prod(positions), output_gradients.shape[-1]])

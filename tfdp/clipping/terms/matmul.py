@@ -12,6 +12,8 @@ from tfdp.clipping.terms.base import ExplicitTerm, Term, row_squares, scale_rows
 from tfdp.clipping.terms.cost import explicit_is_cheaper
 from tfdp.clipping.terms.rounding import raised_gram, raised_product
 
+_FEW_POSITIONS = 4
+
 
 @dataclasses.dataclass(frozen=True)
 class MatMulTerm(Term):
@@ -122,8 +124,24 @@ def gram_product(inputs: tf.Tensor, output_gradients: tf.Tensor) -> tf.Tensor:
     ``|sum_t x_t d_t^T|^2 = sum_{t,t'} (x_t . x_t') (d_t . d_t')``: the ghost norm of Li et al.
     2021, "Large Language Models Can Be Strong Differentially Private Learners", eq. 4.
     """
+    if inputs.shape[1] <= _FEW_POSITIONS:
+        return _small_gram_product(inputs, output_gradients)
     gram_in = tf.matmul(inputs, inputs, transpose_b=True)
     gram_out = tf.matmul(output_gradients, output_gradients, transpose_b=True)
     scale = tf.linalg.trace(gram_in) * tf.linalg.trace(gram_out)  # |inputs|^2 |gradients|^2
     length = inputs.shape[2] + output_gradients.shape[2]
     return raised_gram(tf.reduce_sum(gram_in * gram_out, axis=[1, 2]), scale, length)
+
+
+def _small_gram_product(inputs: tf.Tensor, output_gradients: tf.Tensor) -> tf.Tensor:
+    """The same in float64, which costs nothing at few positions: those of siamese towers cancel."""
+
+    def gram(values: tf.Tensor) -> tf.Tensor:
+        values = tf.cast(values, tf.float64)
+        # Not a matrix product: TPUs have none in float64.
+        return tf.reduce_sum(values[:, :, tf.newaxis] * values[:, tf.newaxis], axis=-1)
+
+    gram_in, gram_out = gram(inputs), gram(output_gradients)
+    squares = tf.maximum(tf.reduce_sum(gram_in * gram_out, axis=[1, 2]), 0)
+    scale = tf.linalg.trace(gram_in) * tf.linalg.trace(gram_out)
+    return raised_product(tf.cast(squares, inputs.dtype), tf.cast(scale, inputs.dtype))
