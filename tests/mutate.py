@@ -76,6 +76,27 @@ MUTATIONS = (
         "tests/clipping/test_cancellation.py",
     ),
     Mutation(
+        "few_cancelled_norms_trusted",
+        "tfdp/clipping/terms/matmul.py",
+        "return raised_product(tf.cast(squares, inputs.dtype), tf.cast(scale, inputs.dtype))",
+        "return tf.cast(squares, inputs.dtype)",
+        "tests/clipping/test_cancellation.py -k positions",
+    ),
+    Mutation(
+        "writes_past_the_noise",
+        "tfdp/clipping/survey.py",
+        "        refuse_writes(traced.graph, forward.model)\n",
+        "",
+        "tests/clipping/test_probe.py -k writes",
+    ),
+    Mutation(
+        "removals_only",
+        "tfdp/privacy/accounting/pld.py",
+        "            self._neighbours.append(AdjacencyType.ADD)",
+        "            pass",
+        "tests/privacy/test_calibration.py -k added_record",
+    ),
+    Mutation(
         "losses_see_the_batch",
         "tfdp/clipping/forward.py",
         'if getattr(self.loss, "by_user", True):',

@@ -42,17 +42,18 @@ def contributions(model, examples):
         (lambda: keras.layers.Conv1D(64, 1, use_bias=False), 8),
     ],
 )
-def test_cancelling_positions_stay_within_the_clip_norm(layer, size):
+@pytest.mark.parametrize("pairs", [1, 4])
+def test_cancelling_positions_stay_within_the_clip_norm(layer, size, pairs):
     rng = np.random.default_rng(0)
     examples = [
         (
-            np.tile(rng.normal(size=(1, 1, size)) * 1e3, (1, 2, 1)).astype("float32"),
-            np.array([[[1e3], [-1e3 * (1 - difference)]]], "float32"),
+            np.tile(rng.normal(size=(1, 1, size)) * 1e3, (1, 2 * pairs, 1)).astype("float32"),
+            np.array([[[1e3], [-1e3 * (1 - difference)]] * pairs], "float32").reshape(1, -1, 1),
         )
         for difference in (2e-3, 2e-4, 1e-6, 0.0)
         for _ in range(10)
     ]
-    assert max(contributions(gated(layer(), (2, size)), examples)) <= CLIP * 1.001
+    assert max(contributions(gated(layer(), (2 * pairs, size)), examples)) <= CLIP * 1.001
 
 
 @pytest.mark.parametrize("repeats", [2, 64])
