@@ -5,37 +5,68 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_collections
 from absl import logging
 
 from launch._last_layer_study import Cell, Data, make_backbone, tune_cell
-from launch._spent import EXPORTED, OWN_SEED, spent_text
+from launch._spent import EXPORTED, OWN_SEED, exports, spent_text
 from launch._workdir import Workdir
 from tfdp.privacy import PrivacyReport, Segment
-from tfdp.transfer import LastLayer
+from tfdp.transfer import checks
 from tfdp.transfer.backbones import Backbone
+from tfdp.transfer.sampled import SAMPLED
 from tfdp.transfer.study import Chosen, Fitted, fit
 
 
-def export_one(
+class Export(NamedTuple):
+    """What is to be exported.
+
+    Attributes:
+        cell: the method, at its epsilon.
+        outside: what the SavedModel needs besides the weights, for `Fitted.export`.
+    """
+
+    cell: Cell
+    outside: dict[str, Any]
+
+
+def planned_export(
     cells: Sequence[Cell], config: ml_collections.ConfigDict, data: Data, workdir: Workdir
+) -> Export | None:
+    """The export that `config.export` asks for, with all that it takes but the weights.
+
+    It is made once: a workdir that holds its SavedModel already is left as it is.
+
+    Returns:
+        None if there is nothing to do.
+
+    Raises:
+        ValueError: it is not in the study, the workdir holds the export of something else, or
+            the backbone is not the one that made the features.
+    """
+    if not config.export.method:
+        return None
+    checks.seed(config.export.get("seed"))
+    cell = export_cell(cells, config)
+    if workdir.saved_model.exists():
+        _same_export(workdir, cell)
+        logging.info("%s is there already: no privacy is spent.", workdir.saved_model)
+        return None
+    return Export(cell, _outside(cell, config, data))
+
+
+def export_one(
+    export: Export, config: ml_collections.ConfigDict, data: Data, workdir: Workdir
 ) -> None:
     """Fits the method of `config.export` on new noise, and writes SavedModel and report.
 
     The runs of the table, and those that tuned it, have known seeds, so that anybody can take
     their noise off. This one has not, nor have the runs that tune it, unless `config.export.seed`
-    asks for one; its report says so then. It is made once: a workdir that holds a SavedModel
-    already is left as it is.
+    asks for one; its report says so then.
     """
-    if not config.export.method:
-        return
-    cell = export_cell(cells, config)
-    if workdir.saved_model.exists():
-        logging.info("%s is there already: no privacy is spent.", workdir.saved_model)
-        return
-    seed = config.export.get("seed")
+    cell, seed = export.cell, config.export.get("seed")
     chosen, rows, budget = tune_cell(cell, config, data, seed)
     fitted, _ = fit(
         cell.candidate,
@@ -46,18 +77,30 @@ def export_one(
         seed=data.seed(cell.candidate, seed),
         purpose="export",
     )
-    report = PrivacyReport({**fitted.privacy_report().to_dict(), **_tuning(chosen, fitted)})
+    report = with_tuning(fitted.privacy_report(), chosen, fitted)
     write_spent(workdir.path / EXPORTED, cell, config.delta, chosen, fitted, seed)
     report.write_json(workdir.report)
     report.write_html(workdir.report_page)
-    fitted.export(workdir.saved_model, report=report, **_outside(fitted, config, data))
+    fitted.export(workdir.saved_model, report=report, **export.outside)
     print(report.summary_text())
+
+
+def _same_export(workdir: Workdir, cell: Cell) -> None:
+    """Refuses another method than the one whose SavedModel is there."""
+    made = exports(workdir.path)
+    wanted = cell.name, str(cell.epsilon)
+    if made and (made[-1]["method"], made[-1]["epsilon"]) != wanted:
+        raise ValueError(
+            f"{workdir.saved_model} holds {made[-1]['method']} at epsilon {made[-1]['epsilon']}, "
+            f"and config.export asks for {wanted[0]} at {wanted[1]}: move it elsewhere to export "
+            "that too. What both cost is added up."
+        )
 
 
 def write_spent(
     path: Path, cell: Cell, delta: float, chosen: Chosen, fitted: Fitted, seed: int | None = None
 ) -> None:
-    """Says what the export has cost as a line of the results says it of a run."""
+    """Adds what an export has cost, as a line of the results says it of a run, to the others."""
     spent = {
         "method": cell.name,
         "epsilon": str(cell.epsilon),
@@ -66,8 +109,9 @@ def write_spent(
         "spent": spent_text([Segment(fitted.plan.settings, fitted.plan.steps)]),
         "tuning_spent": spent_text(chosen.spent),
     }
+    made = [*exports(path.parent), spent]
     whole = path.with_name(path.name + ".new")
-    whole.write_text(json.dumps(spent, indent=1) + "\n", encoding="utf-8")
+    whole.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
     whole.replace(path)
 
 
@@ -87,26 +131,39 @@ def export_cell(cells: Sequence[Cell], config: ml_collections.ConfigDict) -> Cel
     )
 
 
-def _tuning(chosen: Chosen, fitted: Fitted) -> dict[str, Any]:
-    """What the report says of tuning: uncharged runs looked at private rows too."""
+def with_tuning(report: PrivacyReport, chosen: Chosen, fitted: Fitted) -> PrivacyReport:
+    """The report with what tuning cost: its runs looked at private records too."""
     if not chosen.runs:
-        return {}
+        return report
+    together = chosen.epsilon_with(fitted.plan)
+    note = f"the settings were chosen by {chosen.runs} trial runs on private records"
+    if chosen.charged:
+        note += (
+            " and a noisy choice among them; epsilon is what the last run alone cost, and all of "
+            f"it together cost epsilon = {together:.4g}"
+        )
+    else:
+        note += (
+            f", which epsilon does not count: with them it is {together:.4g}, and the choice among "
+            "them, which looked at held-out records without noise, is covered by no epsilon"
+        )
     tuning = {
         "runs": chosen.runs,
         "charged": chosen.charged,
         "settings": chosen.settings,
-        "epsilon_of_all_runs": chosen.epsilon_with(fitted.plan),
+        "epsilon_of_all_runs": together,
     }
-    return {"tuning": tuning}
+    return PrivacyReport({**report.values, "notes": [note, *report["notes"]], "tuning": tuning})
 
 
-def _outside(fitted: Fitted, config: ml_collections.ConfigDict, data: Data) -> dict[str, Any]:
+def _outside(cell: Cell, config: ml_collections.ConfigDict, data: Data) -> dict[str, Any]:
     """What the SavedModel needs besides the weights: class names, and the features' backbone."""
-    if not isinstance(fitted, LastLayer):
+    if cell.candidate.method == "fine_tune":
         return {"class_names": data.picture_names}
     manifest = data.folder.manifest
     names = manifest["dataset"]["class_names"]
-    if manifest["backbone"]["name"] == "unknown":
+    # A head that was trained on sampled batches takes features, whatever made them.
+    if manifest["backbone"]["name"] == "unknown" or cell.candidate.method in SAMPLED:
         return {"class_names": names}
     return {"class_names": names, "backbone": _same_backbone(config, manifest)}
 

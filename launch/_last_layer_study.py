@@ -15,6 +15,7 @@ from tqdm import tqdm
 from launch._last_layer_results import Result, ResultsFile
 from launch._spent import spent_text
 from tfdp.privacy import Segment
+from tfdp.transfer import checks
 from tfdp.transfer.backbones import Backbone, load_backbone
 from tfdp.transfer.datasets import PictureSet, open_pictures
 from tfdp.transfer.sampled import Pictures
@@ -43,9 +44,13 @@ class Cell(NamedTuple):
 def study_cells(config: ml_collections.ConfigDict) -> list[Cell]:
     """The cells of the table; every name and setting is checked before anything runs."""
     cells = []
+    checks.positive_int("seeds", config.seeds)
     for name, entry in config.methods.items():
         candidate = make_candidate(name, entry, config)
-        for epsilon in map(float, entry.get("epsilons", config.epsilons)):
+        for epsilon in entry.get("epsilons", config.epsilons):
+            if epsilon != math.inf:
+                checks.positive(f"methods.{name}: each of epsilons", epsilon)
+            epsilon = float(epsilon)
             cells.append(Cell(name, candidate, epsilon, _seeds(config, candidate, epsilon)))
     return cells
 
@@ -69,8 +74,14 @@ def make_candidate(
             f"{', '.join(sorted(known | {'epsilons'}))}."
         )
     # Configs nest what dotted names say elsewhere: ConfigDict allows no dots in keys.
+    for key in ("settings", "preparation", "grid"):
+        if not isinstance(values.get(key, {}), dict):
+            raise TypeError(f"methods.{name}.{key} must map names to values, got {values[key]!r}.")
     values["grid"] = dotted(values.get("grid", {}))
-    candidate = Candidate(**{"method": name, **values})
+    try:
+        candidate = Candidate(**{"method": name, **values})
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"methods.{name}: {error}") from error
     for choice in candidate.choices():
         make_method(candidate.method, {**candidate.settings, **choice})
     if candidate.method == "fine_tune":
@@ -161,6 +172,13 @@ def run_study(
         results.add(run(cell, seed, config, data, *tuned[key]))
 
 
+def budget_of(cell: Cell, config: ml_collections.ConfigDict, rows: Any) -> Budget:
+    """What each run of a cell may spend."""
+    return Budget(
+        config.num_examples, rows.num_classes, cell.epsilon, config.delta, config.adjacency
+    )
+
+
 def tune_cell(
     cell: Cell, config: ml_collections.ConfigDict, data: Data, seed: int | None
 ) -> tuple[Chosen, Any, Budget]:
@@ -170,9 +188,7 @@ def tune_cell(
         seed: of the trial runs and of a charged choice; None draws noise that nobody can repeat.
     """
     train, _ = data.of(cell.candidate)
-    budget = Budget(
-        config.num_examples, train.num_classes, cell.epsilon, config.delta, config.adjacency
-    )
+    budget = budget_of(cell, config, train)
     chosen, rows, budget = tune(
         cell.candidate,
         train,

@@ -13,7 +13,7 @@ from tfdp.privacy import Ledger, Segment, UpdateSettings
 from tfdp.privacy.report import SEED_NOTE
 
 Spent = Ledger | list[Segment]
-#: What a study's folder says of the classifier that was exported from it, which no seed repeats.
+#: What a study's folder says of the classifiers that were exported from it, which no seed repeats.
 EXPORTED = "exported.json"
 #: What that file says in place of a seed, where there is none.
 OWN_SEED = "of its own"
@@ -57,8 +57,8 @@ class Runs:
 
     def _add_study(self, folder: Path) -> None:
         rows: list[Mapping[str, Any]] = list(_rows(folder / "results.csv"))
-        if (folder / EXPORTED).is_file():
-            rows.append({**read_config(folder / EXPORTED), "exported": True})
+        for number, made in enumerate(exports(folder)):
+            rows.append({**made, "exported": f"export {number + 1}" if number else "export"})
         if any(row.get("seed") != OWN_SEED for row in rows):
             self._seeded(folder)
         without = [row for row in rows if math.isinf(float(row["epsilon"]))]
@@ -85,10 +85,18 @@ class Runs:
                 f"{folder} does not say what {row['method']} has spent ({error!r})."
             ) from error
         exported = row.get("exported")
-        self.parts[f"{cell}, {'export' if exported else 'seed ' + str(row['seed'])}"] = own
+        self.parts[f"{cell}, {exported or 'seed ' + str(row['seed'])}"] = own
         if tuning:
-            self.parts[f"{cell}, tuning{' of the export' if exported else ''}"] = tuning
+            self.parts[f"{cell}, tuning{f' of the {exported}' if exported else ''}"] = tuning
         self.deltas.add(float(row["delta"]))
+
+
+def exports(folder: Path) -> list[dict[str, Any]]:
+    """What a study's folder says of each classifier that was exported from it, in order."""
+    if not (folder / EXPORTED).is_file():
+        return []
+    found = read_config(folder / EXPORTED)
+    return found if isinstance(found, list) else [found]
 
 
 def spent_text(segments: Sequence[Segment]) -> str:

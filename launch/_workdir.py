@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -45,21 +46,28 @@ class Workdir:
             return Ledger(self.ledger if writes else None)
         return Ledger.read(self.ledger)
 
-    def claim(self, config: ml_collections.ConfigDict) -> None:
+    def claim(self, config: ml_collections.ConfigDict, may_change: Collection[str] = ()) -> None:
         """Writes the resolved config, or checks that the folder belongs to the same run.
+
+        Args:
+          config: All settings.
+          may_change: Names in it that may have other values than the last time.
 
         Raises:
           ValueError: The folder holds a run with other settings.
         """
         ours = json.loads(config.to_json_best_effort())
-        if not self.config.exists():
-            whole = self.config.with_name(self.config.name + ".new")
-            whole.write_text(json.dumps(ours, indent=2) + "\n", encoding="utf-8")
-            whole.replace(self.config)  # a run killed here leaves no half of it
-            return
-        theirs = json.loads(self.config.read_text(encoding="utf-8"))
-        if ours != theirs:
-            changed = ", ".join(_differences("config", theirs, ours))
+        theirs = ours
+        if self.config.exists():
+            theirs = json.loads(self.config.read_text(encoding="utf-8"))
+        fixed = [{k: v for k, v in c.items() if k not in may_change} for c in (theirs, ours)]
+        if fixed[0] == fixed[1]:
+            if theirs != ours or not self.config.exists():
+                whole = self.config.with_name(self.config.name + ".new")
+                whole.write_text(json.dumps(ours, indent=2) + "\n", encoding="utf-8")
+                whole.replace(self.config)  # a run killed here leaves no half of it
+        else:
+            changed = ", ".join(_differences("config", *fixed))
             raise ValueError(
                 f"--workdir={self.path} holds a run with other settings ({changed}). Use another "
                 "folder, or the settings of its config.json."

@@ -9,11 +9,9 @@ converts TFRecord files of `repr` and `label`, one split a call.
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 from absl import flags
 
+from launch._class_names import class_names
 from launch._cli import run_program
 from tfdp.transfer.backbones import load_backbone
 from tfdp.transfer.datasets import open_pictures
@@ -85,7 +83,7 @@ def _convert() -> dict[str, Extracted]:
     header = {
         "backbone": {"name": "unknown"},
         "preprocessing": {},
-        "dataset": {"name": "tfrecord", "class_names": _class_names(_CLASS_NAMES.value)},
+        "dataset": {"name": "tfrecord", "class_names": class_names(_CLASS_NAMES.value)},
         "dtype": _DTYPE.value,
     }
     split = _SPLITS.value[0]
@@ -97,26 +95,6 @@ def _convert() -> dict[str, Extracted]:
         shard_rows=_SHARD_ROWS.value,
     )
     return {split: outcome}
-
-
-def _class_names(value: str) -> list[str]:
-    names = list(range(int(value))) if value.isdecimal() else _listed_names(value)
-    if len(names) < 2:
-        raise ValueError(
-            f"--class_names={value}: a classifier needs two classes or more, got {len(names)}."
-        )
-    return [str(name) for name in names]
-
-
-def _listed_names(path: str) -> list[Any]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            names = json.load(file)
-    except ValueError as error:
-        raise ValueError(f"--class_names={path}: holds no JSON ({error}).") from error
-    if not isinstance(names, list):
-        raise ValueError(f"--class_names={path}: expected a JSON list of names.")
-    return names
 
 
 if __name__ == "__main__":

@@ -9,12 +9,12 @@ import ml_collections
 import numpy as np
 import pytest
 
-from launch._last_layer_export import export_cell, export_one
+from launch._class_names import class_names
+from launch._last_layer_export import Export, export_cell, export_one
 from launch._last_layer_results import ResultsFile
 from launch._last_layer_study import Data, study_cells
 from launch._spent import Runs
 from launch._workdir import Workdir
-from launch.extract_features import _class_names
 from tfdp.export import read_report
 from tfdp.privacy import epsilon
 from tfdp.transfer.study import Candidate, Chosen
@@ -204,7 +204,7 @@ def test_what_is_exported_is_tuned_and_fitted_without_the_study_s_seeds(
     monkeypatch.setattr("launch._last_layer_export.fit", fitted)
     data = SimpleNamespace(seed=lambda candidate, seed: seed)
     with pytest.raises(InterruptedError):
-        export_one(study_cells(config), config, data, Workdir(str(tmp_path)))
+        export_one(Export(study_cells(config)[0], {}), config, data, Workdir(str(tmp_path)))
     assert seen == [seed, seed]
 
 
@@ -234,8 +234,8 @@ def test_class_names_that_are_none_are_refused(tmp_path, monkeypatch, value, con
     if content:
         (tmp_path / value).write_text(content)
     with pytest.raises(ValueError, match=message):
-        _class_names(value)
-    assert _class_names("2") == ["0", "1"]
+        class_names(value)
+    assert class_names("2") == ["0", "1"]
 
 
 def test_results_of_another_version_are_kept_and_named(tmp_path):

@@ -22,7 +22,7 @@ from tfdp.transfer.head import Head
 from tfdp.transfer.methods import METHODS, Method, Problem, Task
 from tfdp.transfer.passes import Passes, passes_over
 from tfdp.transfer.prepare import Preparation
-from tfdp.transfer.rows import Rows, as_rows
+from tfdp.transfer.rows import as_rows
 from tfdp.transfer.seeds import child_seed
 from tfdp.transfer.serving import export_head, export_pictures
 from tfdp.transfer.spending import Release, Spending
@@ -101,7 +101,7 @@ class LastLayer:
             self.
         """
         rows = as_rows(features, labels, self.num_classes)
-        self._check_rows(rows)
+        check_count(len(rows), self.plan.num_examples, rows.stray)
         task = Task(self.plan.num_examples, self.num_classes, rows.dim, self.plan.noise_multiplier)
         method = self._method.settled(task)
         preparation = self._given_preparation or method.preparation
@@ -229,15 +229,6 @@ class LastLayer:
         )
         return NoiseKey.from_entropy() if own is None else NoiseKey.from_seed(own)
 
-    def _check_rows(self, rows: Rows) -> None:
-        """Far from the stated number something is amiss; near it is what privacy hides."""
-        stated = self.plan.num_examples
-        if abs(len(rows) - stated) > max(1, _MOST_STRAY * stated, rows.stray):
-            raise ValueError(
-                f"num_examples={stated} was stated but there are {len(rows)} feature rows; sums "
-                "would be divided by the wrong number. State the public size of the data."
-            )
-
 
 def whole_budget(
     num_examples: int,
@@ -260,6 +251,24 @@ def whole_budget(
         sampling="full_batch",
         adjacency=adjacency,
     )
+
+
+def check_count(count: int, stated: int, stray: float = 0.0) -> None:
+    """Far from the stated number something is amiss; near it is what privacy hides.
+
+    Args:
+        count: how many records there are.
+        stated: N, public.
+        stray: by how many they may differ at least.
+
+    Raises:
+        ValueError: they are too many or too few.
+    """
+    if abs(count - stated) > max(1, _MOST_STRAY * stated, stray):
+        raise ValueError(
+            f"num_examples={stated} was stated but there are {count} rows; sums would be divided "
+            "by the wrong number. State the public size of the data."
+        )
 
 
 def named_method(method: str | Method) -> Method:

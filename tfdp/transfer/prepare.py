@@ -60,6 +60,11 @@ class Preparation:
                 "nothing of the budget for the method: together they must be below 1."
             )
 
+    @property
+    def needs_public(self) -> bool:
+        """Whether it needs public features."""
+        return self.centre == "public" or self.components is not None
+
     def releases(self) -> list[Release]:
         """What will be published before the method begins."""
         found = []
@@ -80,9 +85,8 @@ class Preparation:
         Raises:
             ValueError: public features are needed and missing, or do not fit.
         """
-        needed = self.centre == "public" or self.components is not None
         view = View(bias=self.bias)
-        if needed:
+        if self.needs_public:
             public = self._public(public_features, passes.rows.dim)
             mean = public.mean(axis=0)
             if self.components is not None:

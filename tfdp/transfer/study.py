@@ -48,12 +48,22 @@ class Candidate:
         settings: of the method, by (dotted) name.
         preparation: settings that differ from the method's own preparation.
         grid: by (dotted) name of a method's setting, the values to try.
+
+    Raises:
+        TypeError, ValueError: the grid names no values for a setting.
     """
 
     method: str
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     preparation: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     grid: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, values in self.grid.items():
+            if isinstance(values, str) or not isinstance(values, Sequence):
+                raise TypeError(f"grid: {name} must be a list of values to try, got {values!r}.")
+            if not values:
+                raise ValueError(f"grid: {name} has no values to try; name some, or leave it out.")
 
     def choices(self) -> list[dict[str, Any]]:
         """Every combination of the grid's values; one empty choice without a grid."""
@@ -126,10 +136,14 @@ class Chosen:
         return 1 + (self.runs if self.charged else 0)
 
     def epsilon_with(self, final: PrivacyPlan) -> float:
-        """What the trial runs and the final run cost together, charged or not."""
+        """What the trial runs and the final run cost together, charged or not.
+
+        A charged choice costs the records that it is made by, which no run trains on.
+        """
         if not final.noise_multiplier:
             return math.inf
-        return epsilon(_segments([*self.plans, final]), final.delta or 0.0).epsilon
+        trained = epsilon(_segments([*self.plans, final]), final.delta or 0.0).epsilon
+        return max(trained, self.judging.epsilon if self.judging else 0.0)
 
     @property
     def spent(self) -> list[Segment]:
@@ -230,11 +244,8 @@ def tune(
     choices = candidate.choices()
     if len(choices) == 1:
         return Chosen(choices[0]), rows, budget
-    if charge and {"batch_size", "epochs"} & candidate.grid.keys():
-        raise ValueError(
-            "charged tuning shares the budget among runs of the same schedule: take batch_size "
-            "and epochs out of the grid, or leave tuning uncharged."
-        )
+    if charge:
+        check_charge(candidate)
     train, judges = split_rows(rows, held_out, budget.adjacency)
     own = dataclasses.replace(
         budget, num_examples=public_size(budget.num_examples, held_out, budget.adjacency)
@@ -252,6 +263,19 @@ def tune(
     best = choices[int(np.argmax(right))]
     chosen = Chosen(best, tuple(plans), charge, budget.whole() if charge else None)
     return (chosen, train, own) if charge else (chosen, rows, budget)
+
+
+def check_charge(candidate: Candidate) -> None:
+    """Refuses grids whose trial runs cannot share a budget.
+
+    Raises:
+        ValueError: runs of different schedules are to share one.
+    """
+    if {"batch_size", "epochs"} & candidate.grid.keys():
+        raise ValueError(
+            "charged tuning shares the budget among runs of the same schedule: take batch_size "
+            "and epochs out of the grid, or leave tuning uncharged."
+        )
 
 
 def _judging_noise(

@@ -65,9 +65,13 @@ class FineTune(SampledHead):
 
     def source(self, rows: Any) -> RecordSource:
         """The pictures as records to sample from."""
+        self.check_rows(rows)
+        return rows.source()
+
+    def check_rows(self, rows: Any) -> None:
+        """Refuses what are no pictures."""
         if not isinstance(rows, Pictures):
             raise TypeError("fine_tune learns from pictures: the config names them in `pictures`.")
-        return rows.source()
 
 
 def classifier(

@@ -108,6 +108,22 @@ class SampledHead:
         """The rows as records to sample from; those that are not finite weigh nothing.
 
         Raises:
+            TypeError, ValueError: as `check_rows`.
+        """
+        self.check_rows(rows)
+        # Kept with the rows: TensorFlow lets go of nothing that a pipeline in Python has read.
+        if self.normalise not in rows.tables:
+            rows.tables[self.normalise] = _table(rows, self.normalise)
+        return ArraySource(
+            rows.tables[self.normalise],
+            np.maximum(rows.labels, 0),
+            (rows.labels >= 0).astype(np.float32),
+        )
+
+    def check_rows(self, rows: Any) -> None:
+        """Refuses what cannot be sampled from.
+
+        Raises:
             TypeError: these are pictures.
             ValueError: the features are more than is kept in memory.
         """
@@ -118,14 +134,6 @@ class SampledHead:
                 f"{len(rows):,} x {rows.dim} features are more than sampled training keeps in "
                 "memory; the full-batch methods stream any number of them from disk."
             )
-        # Kept with the rows: TensorFlow lets go of nothing that a pipeline in Python has read.
-        if self.normalise not in rows.tables:
-            rows.tables[self.normalise] = _table(rows, self.normalise)
-        return ArraySource(
-            rows.tables[self.normalise],
-            np.maximum(rows.labels, 0),
-            (rows.labels >= 0).astype(np.float32),
-        )
 
 
 def _table(rows: Rows, normalise: str) -> np.ndarray:
