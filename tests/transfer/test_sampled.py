@@ -5,6 +5,7 @@ import dataclasses
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import layers
 
 from tests.transfer.tables import clusters
@@ -157,6 +158,40 @@ def test_a_sampled_head_learns_and_leaves_out_rows_that_are_not_finite():
     trained, _ = fit_sampled(settings, rows, **budget, seed=1)
     assert trained.evaluate(as_rows(*clusters(400, 8, CLASSES, seed=2), CLASSES))["accuracy"] > 0.9
     assert all(np.isfinite(weights).all() for weights in trained.model.get_weights())
+
+
+def test_records_that_cannot_be_read_count_as_wrong_answers():
+    """A charged choice adds noise to numbers of right answers, which one record changes by 1."""
+
+    class Broken(ArrayPictures):
+        def picture(self, index):
+            if index % 4:
+                raise OSError("damaged")
+            return super().picture(index)
+
+    pixels = np.full((40, SIZE, SIZE, 3), 200, np.uint8)
+    pictures = Pictures(Broken("t", "test", list("abc"), pixels, np.zeros(40, int)), SIZE)
+    x = np.where(np.arange(40)[:, None] % 4, np.nan, np.ones((40, 4), np.float32))
+    for settings, rows in (
+        (FineTune(part="none", backbone=_backbone, init=0.0, batch_size=20), pictures),
+        (SampledHead(batch_size=20, epochs=1), as_rows(x, np.zeros(40, int), CLASSES)),
+    ):
+        trained, _ = fit_sampled(settings, rows, **{**BUDGET, "num_examples": 40}, seed=1)
+        trained.model.get_layer("logits").bias.assign([9.0, 0.0, 0.0])
+        assert trained.evaluate(rows)["accuracy"] == pytest.approx(10 / 40)
+
+
+def test_the_functions_of_many_models_are_not_taken_for_one_that_is_traced_again(caplog):
+    rows = as_rows(*clusters(60, 4, CLASSES), CLASSES)
+    logger = tf.get_logger()
+    logger.addHandler(caplog.handler)
+    for seed in range(6):
+        settings = SampledHead(batch_size=60, epochs=1)
+        fit_sampled(settings, rows, **{**BUDGET, "num_examples": 60}, seed=seed)[0].evaluate(rows)
+    logger.warning("other warnings pass")
+    logger.removeHandler(caplog.handler)
+    said = {record.getMessage() for record in caplog.records if record.name == "tensorflow"}
+    assert said == {"other warnings pass"}
 
 
 def test_many_runs_on_the_same_rows_share_one_table_and_one_split():

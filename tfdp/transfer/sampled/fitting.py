@@ -12,7 +12,9 @@ import keras
 
 from tfdp.privacy import PrivacyPlan, PrivacyReport
 from tfdp.training import make_private
+from tfdp.transfer.rows import Rows
 from tfdp.transfer.sampled.head import SampledHead
+from tfdp.transfer.sampled.quiet import many_models
 from tfdp.transfer.seeds import child_seed
 from tfdp.transfer.serving import export_head, export_pictures
 
@@ -29,9 +31,17 @@ class TrainedClassifier:
         self.model, self.plan, self._settings = model, plan, settings
 
     def evaluate(self, rows: Any) -> dict[str, float]:
-        """Accuracy and mean cross-entropy (nats) of readable records."""
-        scores = self.model.evaluate(self._settings.source(rows), verbose=0, return_dict=True)
-        return {"accuracy": float(scores["accuracy"]), "loss": float(scores["loss"])}
+        """Accuracy, unreadable records counting as wrong, and mean cross-entropy (nats) of others.
+
+        Accuracy is then a number of right answers over that of records: one record more or less
+        changes the former by at most 1, which a charged choice relies on.
+        """
+        source = self._settings.source(rows)
+        with many_models():
+            scores = self.model.evaluate(source, verbose=0, return_dict=True)
+        bad = rows.bad_rows if isinstance(rows, Rows) else sum(source.bad_records.values())
+        readable = 1 - bad / len(source)
+        return {"accuracy": float(scores["accuracy"]) * readable, "loss": float(scores["loss"])}
 
     def privacy_report(self) -> PrivacyReport:
         """The guarantee of the trained weights."""
@@ -96,11 +106,12 @@ def fit_sampled(
     model.compile(
         settings.make_optimizer(plan),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=["accuracy"],
+        weighted_metrics=["accuracy"],  # rows that are not finite weigh nothing
         microbatch_size=settings.microbatch_size,
         seed=seed,
     )
-    model.fit(source, verbose=0)
+    with many_models():
+        model.fit(source, verbose=0)
     return TrainedClassifier(model, plan, settings), time.perf_counter() - begun
 
 
