@@ -76,9 +76,13 @@ def test_what_is_no_array_is_refused(x, error, message):
         ArraySource(x)
 
 
-def test_sample_weight_is_one_number_a_record():
-    with pytest.raises(ValueError, match="one number for each record"):
-        ArraySource(np.zeros(3), np.zeros(3), np.zeros((3, 2)))
+def test_sample_weights_are_one_array_by_record_or_by_token():
+    shapes = {(3,): (2,), (3, 1): (2,), (3, 4): (2, 4), (3, 4, 1): (2, 4)}
+    for given, fetched in shapes.items():
+        source = ArraySource(np.zeros(3), np.zeros(3), np.ones(given))
+        assert _fetch(source, [0, 2])[2].shape == fetched
+    with pytest.raises(ValueError, match="one array with a number for each record"):
+        ArraySource(np.zeros(3), np.zeros(3), {"a": np.zeros(3)})
 
 
 def test_from_dataset_reads_single_records():

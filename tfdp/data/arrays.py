@@ -24,7 +24,7 @@ class ArraySource(RecordSource):
         Args:
           x: Inputs, `[N, ...]`.
           y: Targets, `[N, ...]`, or None.
-          sample_weight: Weights, `[N]`, or None.
+          sample_weight: Weights, `[N]`, or by token `[N, T]`, or None.
 
         Raises:
           ValueError: If lengths differ, or there is nothing to train on.
@@ -39,10 +39,10 @@ class ArraySource(RecordSource):
         self._leaves: list[np.ndarray] = keras.tree.flatten(self._data)
         self._dtypes = [tensor_dtype(leaf) for leaf in self._leaves]
         weight = self._data.get("sample_weight")
-        if weight is not None and (not isinstance(weight, np.ndarray) or weight.ndim != 1):
+        if weight is not None and not isinstance(weight, np.ndarray):
             raise ValueError(
-                "sample_weight must be one array with one number for each record, got "
-                f"{keras.tree.map_structure(np.shape, weight)}."
+                "sample_weight must be one array with a number for each record or each of its "
+                f"tokens, got {keras.tree.map_structure(np.shape, weight)}."
             )
 
     @classmethod

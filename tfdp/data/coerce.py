@@ -28,7 +28,7 @@ def as_source(x: Any, y: Any = None, sample_weight: Any = None) -> RecordSource:
       x: Arrays, a nested structure of arrays, an indexable sequence of records that declares
         what they look like (see `IndexableSource`), or a `RecordSource`.
       y: Targets; only with arrays.
-      sample_weight: Weights `[N]`; only with arrays.
+      sample_weight: Weights `[N]` or `[N, T]`; only with arrays.
 
     Raises:
       TypeError: If `x` offers no random access to single records: data sets that stream,

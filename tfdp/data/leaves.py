@@ -28,4 +28,6 @@ def as_parts(template: dict[str, Any], rows: list[tf.Tensor]) -> tuple[Any, Any,
     weight = parts.get("sample_weight")
     if weight is not None:
         weight = tf.cast(weight, tf.float32)
+        while weight.shape.rank > 1 and weight.shape[-1] == 1:  # a column, as Keras takes it
+            weight = tf.squeeze(weight, -1)
     return parts["x"], parts.get("y"), weight

@@ -37,8 +37,9 @@ class RecordSource(abc.ABC):
 
         Returns:
           `(x, y, sample_weight, valid)`: inputs and targets as nested structures of tensors
-          `[M, ...]` with static shapes (`y` may be None), sample weights float32 `[M]` or None,
-          and bool `[M]`, False for the records that could not be read, whose rows are zero.
+          `[M, ...]` with static shapes (`y` may be None), sample weights float32 `[M]` (or
+          `[M, T]`, where the loss has a value for every token) or None, and bool `[M]`, False
+          for the records that could not be read, whose rows are zero.
         """
 
     @property

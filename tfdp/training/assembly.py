@@ -48,9 +48,10 @@ def make_run(
 
 def _build(model: keras.Model, source: RecordSource) -> None:
     """Creates all variables, from the shapes of a batch of two."""
-    x, y, weight, _ = source.fetch(tf.zeros([2], tf.int64), tf.zeros([], tf.int64))
+    x, y, _, _ = source.fetch(tf.zeros([2], tf.int64), tf.zeros([], tf.int64))
     with model.distribute_strategy.scope():
-        model._symbolic_build(data_batch=(x, y, weight))
+        # Without weights: they shape no variable, and Keras takes fewer forms of them.
+        model._symbolic_build(data_batch=(x, y, None))
         if keras.tree.is_nested(y):  # several losses keep metrics, which are variables
             outputs = keras.tree.map_structure(tf.convert_to_tensor, model(x, training=False))
             model._private.loss(y, outputs)

@@ -289,4 +289,7 @@ def class_to_sample_weight(class_weight: dict, y: Any, sample_weight: Any) -> np
             f"class_weight={class_weight}: weights must be finite and at least 0. An example whose "
             "weight is not finite would be left out of every update."
         )
-    return weights if sample_weight is None else weights * np.asarray(sample_weight, "float32")
+    if sample_weight is None:
+        return weights
+    given = np.asarray(sample_weight, "float32")
+    return weights.reshape(-1, *[1] * (given.ndim - 1)) * given

@@ -27,7 +27,7 @@ def update_metrics(
       model: The compiled model.
       y: Targets.
       outputs: The model's outputs, or None where no metric needs them.
-      sample_weight: Weights ``[B]``, or None.
+      sample_weight: Weights ``[B]`` or ``[B, T]``, or None.
       used: ``[B]`` bool.
       losses: ``[B]``.
     """
@@ -38,7 +38,10 @@ def update_metrics(
     metrics = model._compile_metrics
     if outputs is None or metrics is None:
         return
-    weighted = weight if sample_weight is None else tf.cast(sample_weight, tf.float32) * weight
+    weighted = weight
+    if sample_weight is not None:
+        by_row = tf.reshape(weight, [-1, *[1] * (sample_weight.shape.rank - 1)])
+        weighted = tf.cast(sample_weight, tf.float32) * by_row
     _update(metrics, metrics._flat_metrics, y, outputs, weight)
     _update(metrics, metrics._flat_weighted_metrics, y, outputs, weighted)
 

@@ -170,7 +170,7 @@ class DPModel(SavedAsPlain):
             records are not covered by the guarantee.
           shuffle: Has no effect: every update draws its records anew.
           class_weight: As in Keras, for integer targets in an array.
-          sample_weight: As in Keras; applied before clipping.
+          sample_weight: By record, ``[N]``, or by token, ``[N, T]``; applied before clipping.
           initial_epoch: As in Keras.
           steps_per_epoch: Updates an epoch.
           validation_steps: As in Keras.
