@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 
+import tfdp
 from tests.transfer.tables import clusters
 from tfdp.transfer import FullBatch, LastLayer, Preparation, Steps
 
@@ -61,6 +62,22 @@ def test_the_keras_model_gives_the_logits_and_survives_saving(tmp_path):
     np.testing.assert_array_equal(loaded(X), model(X))
     zeros = np.zeros((2, DIM), np.float32)
     np.testing.assert_allclose(model(zeros), head.logits(zeros), rtol=1e-5)
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_keras_model_of_the_head_goes_on_with_what_the_head_has_cost(behind):
+    head = LastLayer(CLASSES, **FULL).fit(X, Y)
+    spent = head.privacy_report()["epsilon"]
+    backbone = keras.Sequential([keras.Input((DIM,)), keras.layers.Dense(DIM)]) if behind else None
+    model = tfdp.make_private(head.to_keras(backbone))
+    del head
+    plan = tfdp.PrivacyPlan(ROWS, ROWS, 1, 1.0, noise_multiplier=100.0, delta=1e-5)
+    model.compile(
+        tfdp.optimizers.DPSGD(0.1, privacy=plan),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    assert model.ledger.updates == 32
+    assert model.privacy_report()["epsilon"] == pytest.approx(spent, rel=1e-6)
 
 
 def test_behind_a_backbone_it_classifies_pictures():

@@ -16,6 +16,7 @@ import tensorflow as tf
 from tfdp.privacy import PrivacyPlan, PrivacyReport, build_report
 from tfdp.privacy.noise import NoiseKey
 from tfdp.privacy.report import SEED_NOTE
+from tfdp.privacy.spenders import note_training
 from tfdp.transfer import checks
 from tfdp.transfer.backbones import Backbone
 from tfdp.transfer.head import Head
@@ -183,8 +184,13 @@ class LastLayer:
         )
 
     def to_keras(self, backbone: keras.Model | None = None) -> keras.Model:
-        """The head as a Keras model of features, or behind the backbone that made them."""
+        """The head as a Keras model of features, or behind the backbone that made them.
+
+        Made private and compiled, it goes on with what the head has cost.
+        """
         head = self.head.to_keras()
+        if self._spending is not None:
+            note_training(head.variables, self._spending.ledger)
         if backbone is None:
             return head
         return keras.Model(backbone.inputs, head(backbone.outputs[0]), name="classifier")
