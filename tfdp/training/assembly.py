@@ -17,6 +17,7 @@ from tfdp.training.metrics import update_metrics
 from tfdp.training.run import PrivateRun, agreed_key
 from tfdp.training.state import PrivateState
 from tfdp.training.update import PrivateUpdate
+from tfdp.training.usable import check_targets
 
 DEFAULT_MICROBATCH_SIZE = 256
 
@@ -55,6 +56,7 @@ def _build(model: keras.Model, source: RecordSource) -> None:
         if keras.tree.is_nested(y):  # several losses keep metrics, which are variables
             outputs = keras.tree.map_structure(tf.convert_to_tensor, model(x, training=False))
             model._private.loss(y, outputs)
+    check_targets(model, source, x)
 
 
 def _make_update(model: keras.Model) -> PrivateUpdate:

@@ -25,6 +25,7 @@ from tfdp.training.epsilon import EpsilonMeter
 from tfdp.training.microbatches import MicrobatchStream
 from tfdp.training.state import PrivateState
 from tfdp.training.update import PrivateUpdate
+from tfdp.training.usable import warn_of_nothing_used
 from tfdp.training.weight_watch import WeightWatch
 
 
@@ -74,6 +75,8 @@ class PrivateRun:
         )
         self._batches = self._stream.iterator(self._next)
         self._watch = WeightWatch(model.trainable_variables)
+        self._source = source
+        self._seen = int(state.examples), int(state.non_finite)
 
     def train_function(self, _: Any) -> dict[str, Any]:
         """Runs the next updates, as many as ``steps_per_execution``; returns the epoch's logs."""
@@ -93,9 +96,25 @@ class PrivateRun:
         for _ in range(count):
             self._one_update()
         self._watch.leave()
-        logs = {**self._model.get_metrics_result(), **self._epsilon.logs()}
+        logs = {**self._metrics(), **self._epsilon.logs()}
+        if self._done % self._per_epoch == 0 or not self._left:
+            self._look_at_epoch()
         moving = self._model.optimizer.clip_norm
         return logs if moving is None else {**logs, "clip_norm": float(moving.numpy())}
+
+    def _metrics(self) -> dict[str, Any]:
+        """The epoch's metrics; NaN, and not the zero that Keras shows, where nothing was used."""
+        metrics = self._model.get_metrics_result()
+        if int(self._state.examples) > self._seen[0]:
+            return metrics
+        return keras.tree.map_structure(lambda _: math.nan, metrics)
+
+    def _look_at_epoch(self) -> None:
+        """Warns if no example was used since the epoch began."""
+        state, (used, left_out) = self._state, self._seen
+        self._seen = int(state.examples), int(state.non_finite)
+        if self._seen[0] == used:
+            warn_of_nothing_used(self._seen[1] - left_out, self._source.bad_records)
 
     def _one_update(self) -> None:
         totals = self._update(
