@@ -70,7 +70,9 @@ def print_together(folders: list[Path], delta: float | None, output: str | None)
     runs = Runs()
     for folder in folders:
         runs.add(folder)
-    together = compose(runs.parts, delta or _smallest(runs.deltas))
+    if delta is not None and not 0 < delta < 1:
+        raise ValueError(f"--delta={delta:g}: expected a number above 0 and below 1.")
+    together = compose(runs.parts, _smallest(runs.deltas) if delta is None else delta)
     print(together)
     for note in runs.notes:
         print(f"  note: {note}")

@@ -249,6 +249,8 @@ def test_several_runs_are_added_up_and_left_as_they_are(folder, tmp_path_factory
     assert "Privacy of 2 parts together" in capsys.readouterr().out
     after = {path: path.read_bytes() for path in (*folder.iterdir(), *other.iterdir())}
     assert {path: after[path] for path in before} == before
+    with pytest.raises(ValueError, match="--delta=0: expected a number above 0 and below 1"):
+        privacy_report.print_together([folder, other], 0.0, None)
     launch(folder, f"--workdir={folder}", "--delta=1e-5")  # the same run twice counts once
     assert f"= ({PrivacyPlan(**PRIVACY).epsilon_after(5):.4g}, 1e-05)" in capsys.readouterr().out
 

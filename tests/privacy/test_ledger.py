@@ -119,6 +119,7 @@ def edit(data, old, new):
         lambda data: data[:512] + data[1024:],
         lambda data: b"\0" * len(data),
         lambda data: edit(data, b'"version": 1', b'"version": 2'),
+        lambda data: edit(data, b'"updates":', b'"updates":   1, "updates":'),
     ],
 )
 def test_a_changed_or_truncated_ledger_is_noticed(damage, tmp_path):

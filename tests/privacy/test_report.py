@@ -71,6 +71,12 @@ def test_tensorflow_privacys_own_statement_is_in_it():
     assert build_report(fixed, made(fixed, 3))["tensorflow_privacy_statement"] is None
 
 
+def test_enormous_noise_has_a_report_though_the_statement_rounds_below_zero():
+    p = plan(noise_multiplier=1e7, batch_size=10, num_examples=1000)
+    report = build_report(p, made(p, 3))
+    assert report["tensorflow_privacy_statement"] is None and report["epsilon"] < 1e-3
+
+
 def test_the_statement_counts_the_updates_that_were_made():
     """ceil(epochs / q) of its own formula must not round up to one update more."""
     rows = []

@@ -267,3 +267,32 @@ def test_words_of_another_tfdp_are_remarked_not_judged(folder):
     values.pop("assumptions")
     (folder / "privacy_report.json").write_text(json.dumps({**values, "unit": "a row"}))
     assert verify(folder).agrees and "are not judged" in str(verify(folder))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"notes": None},
+        {"notes": 5},
+        {"target_epsilon": "3.0"},
+        {"segments": 5},
+        {"segments": [{}]},
+        {"segments": None},
+        {"versions": [1]},
+        {"planned_steps": "50"},
+    ],
+    ids=str,
+)
+def test_what_no_report_holds_is_said_to_be_none(folder, changes):
+    tamper(folder, **changes)
+    with pytest.raises(ValueError, match=f"is not a privacy report: {next(iter(changes))} is"):
+        verify(folder)
+
+
+def test_a_report_without_notes_is_not_complete(folder):
+    path = folder / "privacy_report.json"
+    values = json.loads(path.read_text())
+    del values["notes"]
+    path.write_text(json.dumps(values))
+    with pytest.raises(ValueError, match="not a complete privacy report: it has no 'notes'"):
+        verify(folder)

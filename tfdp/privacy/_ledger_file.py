@@ -178,12 +178,20 @@ def _header_check(segments: object) -> str:
 
 def _parse(path: Path, number: int, line: str) -> dict[str, Any]:
     try:
-        fields = json.loads(line)
-    except json.JSONDecodeError as error:
+        fields = json.loads(line, object_pairs_hook=_once)
+    except ValueError as error:
         raise LedgerError(_damage(path, number)) from error
     if not isinstance(fields, dict):
         raise LedgerError(_damage(path, number))
     return fields
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A table of JSON; a key that comes twice would be read otherwise by others."""
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        raise ValueError("a key comes twice")
+    return table
 
 
 def _damage(path: Path, number: int) -> str:

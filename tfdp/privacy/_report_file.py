@@ -9,6 +9,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+# What other code relies on, in reports of every version; a number may be None.
+_KINDS = {
+    "notes": "list",
+    "segments": "list of segments",
+    "versions": "table",
+    "counts": "table",
+    "attacker_true_positive_rate": "table",
+    "epsilon_of_groups": "table",
+    "target_epsilon": "number",
+    "epsilon": "number",
+    "steps": "number",
+    "planned_steps": "number",
+}
+
 
 def write_whole(path: str | os.PathLike[str], text: str) -> None:
     """Writes a file so that nobody ever sees half of it, and makes its folder if need be."""
@@ -40,7 +54,23 @@ def read_values(path: str | os.PathLike[str], schema_version: int) -> dict[str, 
             f"{path} has schema version {values['schema_version']!r}, and this tfdp reads version "
             f"{schema_version}: use the tfdp that wrote it, or make the report anew."
         )
-    return _from_json(values)
+    values = _from_json(values)
+    for key, kind in _KINDS.items():
+        if key in values and not _is(kind, values[key]):
+            raise ValueError(
+                f"{path} is not a privacy report: {key} is {values[key]!r}, which is no {kind}."
+            )
+    return values
+
+
+def _is(kind: str, value: Any) -> bool:
+    if kind == "list of segments":
+        return isinstance(value, list) and all(
+            isinstance(each, dict) and isinstance(each.get("settings"), dict) for each in value
+        )
+    if kind == "number":
+        return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+    return isinstance(value, dict if kind == "table" else list)
 
 
 def to_json(value: Any) -> Any:

@@ -113,7 +113,7 @@ def _stated_plan(path: Path, report: PrivacyReport) -> PrivacyPlan:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the plan's own run was warned of a large delta
-            return PrivacyPlan.from_dict(
+            plan = PrivacyPlan.from_dict(
                 {
                     "num_examples": values["num_examples"],
                     "batch_size": values["expected_batch_size"],
@@ -130,9 +130,11 @@ def _stated_plan(path: Path, report: PrivacyReport) -> PrivacyPlan:
                     "target_epsilon": values["target_epsilon"],
                 }
             )
+        values["notes"]  # is asked for too
     except (KeyError, TypeError, ValueError) as error:
         what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise ValueError(f"{path} is not a complete privacy report: {what}") from error
+    return plan
 
 
 def _accountant(title: Any) -> str:

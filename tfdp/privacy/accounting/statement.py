@@ -16,22 +16,28 @@ def tensorflow_privacy_statement(segment: Segment, delta: float) -> str | None:
 
     It speaks of add-or-remove-one and gives both the figure for Poisson sampling and the one
     for a use of every record once an epoch. It has no words for replacement, for an unknown
-    order or for zero noise: None then.
+    order or for zero noise, and its own divergence rounds to less than zero at enormous noise:
+    None then.
     """
     settings = segment.settings
     if not segment.updates or not settings.noise_multiplier:
         return None
     if settings.adjacency == "replace_one" or settings.sampling == "arbitrary":
         return None
-    return compute_dp_sgd_privacy_statement(
-        number_of_examples=settings.num_examples,
-        batch_size=settings.batch_size,
-        num_epochs=_epochs(segment),
-        noise_multiplier=settings.noise_multiplier / settings.sensitivity,
-        delta=delta,
-        used_microbatching=False,
-        accountant_type=AccountantType.RDP,
-    )
+    try:
+        return compute_dp_sgd_privacy_statement(
+            number_of_examples=settings.num_examples,
+            batch_size=settings.batch_size,
+            num_epochs=_epochs(segment),
+            noise_multiplier=settings.noise_multiplier / settings.sensitivity,
+            delta=delta,
+            used_microbatching=False,
+            accountant_type=AccountantType.RDP,
+        )
+    except ValueError as error:
+        if "cannot be negative" in str(error):
+            return None
+        raise
 
 
 def _epochs(segment: Segment) -> float:
