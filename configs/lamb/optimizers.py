@@ -4,8 +4,8 @@ The study of Mehta et al. 2022: every run makes the same expected number of pass
 batch means fewer updates, each with less noise for its size. All begin with small random weights of
 the same size and come to rest by a cosine. The learning rate is chosen on a held-out tenth of the
 training rows, for each optimizer, batch size and epsilon; the results say what that cost, and
-`--config.tuning.charge=True` pays for it out of the budget. One seed takes about a quarter of an
-hour on two cores; `--config.seeds=5` gives deviations.
+`--config.tuning.charge=True` pays for it out of the budget. One seed took twelve minutes of CPU
+time; `--config.seeds=5` gives deviations.
 
     python -m launch.finetune_last_layer --config=configs/lamb/optimizers.py \\
         --config.features=features/cifar10 --workdir=runs/lamb
