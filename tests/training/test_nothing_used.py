@@ -52,6 +52,17 @@ def test_an_epoch_that_used_no_example_shows_no_loss_and_is_warned_of():
     assert np.isfinite(history["loss"]).all()
 
 
+def test_updates_that_draw_nothing_are_no_fault():
+    plan = tfdp.PrivacyPlan(40, 1, 12, 1.0, noise_multiplier=1.0, delta=1e-3)
+    private = compiled(classifier(), plan, seed=1)
+    losses = []
+    seen = keras.callbacks.LambdaCallback(on_epoch_end=lambda _, logs: losses.append(logs["loss"]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        private.fit(X, Y, epochs=12, steps_per_epoch=1, verbose=0, callbacks=[seen])
+    assert np.isfinite(losses).all() and losses.count(0.0) > 1  # 0.97 ** 40 of all updates
+
+
 def test_a_loss_of_ones_own_is_not_tried_on_made_up_outputs():
     def strict(y_true, y_pred):
         return keras.ops.sum(keras.ops.where(y_pred == 0.5, np.nan, y_pred), axis=-1)

@@ -103,18 +103,23 @@ class PrivateRun:
         return logs if moving is None else {**logs, "clip_norm": float(moving.numpy())}
 
     def _metrics(self) -> dict[str, Any]:
-        """The epoch's metrics; NaN, and not the zero that Keras shows, where nothing was used."""
+        """The epoch's metrics; NaN, and not Keras's zero, where nothing that was drawn was used.
+
+        Updates that drew nothing are no sign of a fault: they leave the zero.
+        """
         metrics = self._model.get_metrics_result()
-        if int(self._state.examples) > self._seen[0]:
+        used, left_out = self._seen
+        if int(self._state.examples) > used or int(self._state.non_finite) == left_out:
             return metrics
         return keras.tree.map_structure(lambda _: math.nan, metrics)
 
     def _look_at_epoch(self) -> None:
-        """Warns if no example was used since the epoch began."""
+        """Warns if none of the examples drawn since the epoch began was used."""
         state, (used, left_out) = self._state, self._seen
         self._seen = int(state.examples), int(state.non_finite)
-        if self._seen[0] == used:
-            warn_of_nothing_used(self._seen[1] - left_out, self._source.bad_records)
+        not_finite, unreadable = self._seen[1] - left_out, self._source.bad_records
+        if self._seen[0] == used and (not_finite or unreadable):
+            warn_of_nothing_used(not_finite, unreadable)
 
     def _one_update(self) -> None:
         totals = self._update(
