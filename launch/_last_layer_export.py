@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import ml_collections
 from absl import logging
 
-from launch._last_layer_study import Cell, Data, make_backbone, tune_cell
+from launch._last_layer_study import Cell, Data, fit_chosen, make_backbone, tune_cell
 from launch._spent import EXPORTED, OWN_SEED, exports, spent_text
 from launch._workdir import Workdir
 from tfdp.privacy import PrivacyReport, Segment
 from tfdp.transfer import checks
 from tfdp.transfer.backbones import Backbone
 from tfdp.transfer.sampled import SAMPLED
-from tfdp.transfer.study import Chosen, Fitted, fit
+from tfdp.transfer.study import Chosen, Fitted
 
 
 class Export(NamedTuple):
@@ -68,15 +68,7 @@ def export_one(
     """
     cell, seed = export.cell, config.export.get("seed")
     chosen, rows, budget = tune_cell(cell, config, data, seed)
-    fitted, _ = fit(
-        cell.candidate,
-        chosen.settings,
-        rows,
-        budget,
-        runs=chosen.share_of_runs,
-        seed=data.seed(cell.candidate, seed),
-        purpose="export",
-    )
+    fitted, _ = fit_chosen(cell, seed, data, chosen, rows, budget, purpose="export")
     report = with_tuning(fitted.privacy_report(), chosen, fitted)
     write_spent(workdir.path / EXPORTED, cell, config.delta, chosen, fitted, seed)
     report.write_json(workdir.report)

@@ -22,7 +22,7 @@ from tfdp.transfer.sampled import Pictures
 from tfdp.transfer.seeds import child_seed
 from tfdp.transfer.settings import dotted, make_method
 from tfdp.transfer.store import FeatureFolder
-from tfdp.transfer.study import Budget, Candidate, Chosen, fit, tune
+from tfdp.transfer.study import Budget, Candidate, Chosen, Fitted, fit, tune
 
 
 class Cell(NamedTuple):
@@ -202,6 +202,27 @@ def tune_cell(
     return chosen, rows, budget
 
 
+def fit_chosen(
+    cell: Cell,
+    seed: int | None,
+    data: Data,
+    chosen: Chosen,
+    rows: Any,
+    budget: Budget,
+    purpose: str = "run",
+) -> tuple[Fitted, float]:
+    """What tuning came to, fitted on its rows and budget; with the seconds that it took."""
+    return fit(
+        cell.candidate,
+        chosen.settings,
+        rows,
+        budget,
+        runs=chosen.share_of_runs,
+        seed=data.seed(cell.candidate, seed),
+        purpose=purpose,
+    )
+
+
 def run(
     cell: Cell,
     seed: int,
@@ -212,14 +233,7 @@ def run(
     budget: Budget,
 ) -> Result:
     """One run and its accuracy on the test rows."""
-    fitted, seconds = fit(
-        cell.candidate,
-        chosen.settings,
-        rows,
-        budget,
-        runs=chosen.share_of_runs,
-        seed=data.seed(cell.candidate, seed),
-    )
+    fitted, seconds = fit_chosen(cell, seed, data, chosen, rows, budget)
     return Result(
         method=cell.name,
         epsilon=cell.epsilon,

@@ -201,7 +201,7 @@ def test_what_is_exported_is_tuned_and_fitted_without_the_study_s_seeds(
         raise InterruptedError
 
     monkeypatch.setattr("launch._last_layer_export.tune_cell", tuned)
-    monkeypatch.setattr("launch._last_layer_export.fit", fitted)
+    monkeypatch.setattr("launch._last_layer_study.fit", fitted)
     data = SimpleNamespace(seed=lambda candidate, seed: seed)
     with pytest.raises(InterruptedError):
         export_one(Export(study_cells(config)[0], {}), config, data, Workdir(str(tmp_path)))
