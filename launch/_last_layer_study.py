@@ -17,7 +17,7 @@ from launch._spent import spent_text
 from tfdp.privacy import Segment
 from tfdp.transfer import checks
 from tfdp.transfer.backbones import Backbone, load_backbone
-from tfdp.transfer.datasets import PictureSet, open_pictures
+from tfdp.transfer.datasets import PictureSet, open_splits
 from tfdp.transfer.sampled import Pictures
 from tfdp.transfer.seeds import child_seed
 from tfdp.transfer.settings import dotted, make_method
@@ -145,10 +145,8 @@ class Data:
     @functools.cached_property
     def _picture_sets(self) -> list[PictureSet]:
         config = self._config
-        return [
-            open_pictures(config.pictures.dataset, split, config.pictures.path)
-            for split in (config.train_split, config.test_split)
-        ]
+        splits = config.train_split, config.test_split
+        return open_splits(config.pictures.dataset, splits, config.pictures.path)
 
 
 def run_study(

@@ -14,7 +14,7 @@ from absl import flags
 from launch._class_names import class_names
 from launch._cli import run_program
 from tfdp.transfer.backbones import load_backbone
-from tfdp.transfer.datasets import open_pictures
+from tfdp.transfer.datasets import open_splits
 from tfdp.transfer.extract import DTYPES, Extracted, convert_tfrecords, extract, feature_header
 from tfdp.transfer.store import FeatureWriter
 
@@ -56,7 +56,7 @@ def main(_: list[str]) -> None:
 
 
 def _extract() -> dict[str, Extracted]:
-    sets = [open_pictures(_DATASET.value, split, _DATA_PATH.value) for split in _SPLITS.value]
+    sets = open_splits(_DATASET.value, _SPLITS.value, _DATA_PATH.value)
     backbone = load_backbone(_BACKBONE.value, _WEIGHTS.value, _IMAGE_SIZE.value)
     header = feature_header(backbone, sets[0].name, sets[0].class_names, _DTYPE.value)
     writer = FeatureWriter(_OUTPUT.value, header)

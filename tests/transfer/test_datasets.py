@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tfdp.transfer.datasets import DatasetError, open_pictures
+from tfdp.transfer.datasets import DatasetError, open_pictures, open_splits
 from tfdp.transfer.datasets.packaged import read_idx
 
 RNG = np.random.default_rng(0)
@@ -69,6 +69,23 @@ def test_folders_of_pictures(tmp_path):
     np.testing.assert_array_equal(train.picture(0), picture)
     with pytest.raises(DatasetError, match="no such folder"):
         open_pictures("folder", "validation", tmp_path)
+
+
+def test_splits_whose_labels_mean_different_things_are_refused(tmp_path):
+    picture = RNG.integers(0, 256, (5, 6, 3)).astype(np.uint8)
+    for place in ("train/cat", "train/dog", "train/eel", "test/cat", "test/eel"):
+        (tmp_path / place).mkdir(parents=True)
+        Image.fromarray(picture).save(tmp_path / place / "a.png")
+    # Label 1 would be the dog in training, and the eel in the test.
+    with pytest.raises(DatasetError, match=r"'train' and 'test' have other classes \(dog\)"):
+        open_splits("folder", ["train", "test"], tmp_path)
+    (tmp_path / "test" / "dog").mkdir()
+    (tmp_path / "train" / ".ipynb_checkpoints").mkdir()
+    train, test = open_splits("folder", ["train", "test"], tmp_path)
+    assert train.class_names == test.class_names == ["cat", "dog", "eel"]
+    assert [test.label(0), test.label(1)] == [0, 2]
+    with pytest.raises(DatasetError, match="no split is named"):
+        open_splits("folder", [], tmp_path)
 
 
 def test_npz_arrays(tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tfdp.transfer.datasets.base import ArrayPictures, DatasetError, PictureSet
 from tfdp.transfer.datasets.packaged import (
@@ -13,7 +13,7 @@ from tfdp.transfer.datasets.packaged import (
 )
 from tfdp.transfer.datasets.stored import FolderPictures, TfdsPictures, npz_pictures
 
-__all__ = ["ArrayPictures", "DatasetError", "PictureSet", "open_pictures"]
+__all__ = ["ArrayPictures", "DatasetError", "PictureSet", "open_pictures", "open_splits"]
 
 _Path = str | os.PathLike[str]
 _PACKAGED: dict[str, Callable[[_Path, str], PictureSet]] = {
@@ -43,3 +43,30 @@ def open_pictures(dataset: str, split: str, path: _Path | None = None) -> Pictur
     if dataset in _PACKAGED and path is not None:
         return _PACKAGED[dataset](path, split)
     return TfdsPictures(dataset.removeprefix("tfds:"), split, path)
+
+
+def open_splits(dataset: str, splits: Sequence[str], path: _Path | None = None) -> list[PictureSet]:
+    """Several splits of one data set, whose labels mean the same.
+
+    Args:
+        dataset, path: see `open_pictures`.
+        splits: one name or more.
+
+    Raises:
+        DatasetError: as for `open_pictures`; or no split is named, or the splits have other
+            classes: label 1 would mean one thing in training and another in the test.
+    """
+    if not splits:
+        raise DatasetError("no split is named: splits must be one name or more, as 'train,test'.")
+    sets = [open_pictures(dataset, split, path) for split in splits]
+    first = sets[0]
+    for other in sets[1:]:
+        differing = set(first.class_names) ^ set(other.class_names)
+        if list(first.class_names) != list(other.class_names):
+            raise DatasetError(
+                f"splits {first.split!r} and {other.split!r} have other classes "
+                f"({', '.join(sorted(differing)[:5]) or 'in another order'}): their labels would "
+                "not mean the same. In folders of pictures every split needs a folder for each "
+                "class, an empty one if it has no pictures of it."
+            )
+    return sets

@@ -30,7 +30,9 @@ class FolderPictures(PictureSet):
             folder = folder / split
         elif split != "train" or not folder.is_dir():
             raise DatasetError(f"{folder / split}: no such folder.")
-        classes = sorted(child for child in folder.iterdir() if child.is_dir())
+        # Hidden folders, such as .ipynb_checkpoints, are no classes.
+        children = (child for child in folder.iterdir() if not child.name.startswith("."))
+        classes = sorted(child for child in children if child.is_dir())
         self._files = [
             (file, label)
             for label, child in enumerate(classes)
