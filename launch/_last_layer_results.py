@@ -14,6 +14,8 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from launch._spent import whole_rows
+
 
 @dataclasses.dataclass(frozen=True)
 class Result:
@@ -87,12 +89,7 @@ def _read(path: Path) -> list[Result]:
                 f"{path} has the columns {', '.join(reader.fieldnames or [])}: another version "
                 f"wrote it. This one has {', '.join(_FIELDS)}; use another folder."
             )
-        return [_parsed(row) for row in reader if _whole(row)]
-
-
-def _whole(row: dict[str, Any]) -> bool:
-    """Whether a line is complete; the last one may have been cut off."""
-    return None not in row and all(row.get(name) not in (None, "") for name in _FIELDS)
+        return [_parsed(row) for row in whole_rows(reader)]
 
 
 def _parsed(row: dict[str, str]) -> Result:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,7 @@ class Runs:
             )
 
     def _add_study(self, folder: Path) -> None:
-        rows: list[Mapping[str, Any]] = list(_rows(folder / "results.csv"))
+        rows: list[Mapping[str, Any]] = [*_rows(folder / "results.csv")]
         for number, made in enumerate(exports(folder)):
             rows.append({**made, "exported": f"export {number + 1}" if number else "export"})
         if any(row.get("seed") != OWN_SEED for row in rows):
@@ -118,12 +118,30 @@ def segments_of(text: str) -> list[Segment]:
     ]
 
 
-def _rows(path: Path) -> Iterator[Mapping[str, str]]:
-    """Complete lines of the results; the last one may have been cut off."""
+def _rows(path: Path) -> list[dict[str, str]]:
     with open(path, newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            if all(value not in (None, "") for value in row.values()):
-                yield row
+        return whole_rows(csv.DictReader(file))
+
+
+def whole_rows(rows: Iterable[dict[Any, Any]]) -> list[dict[str, str]]:
+    """The lines of results that were written to their end; the last one may have been cut off.
+
+    What a line spent comes last in it. Only in the last line may that be half a JSON: anywhere
+    else it is damage, and not to be passed over.
+    """
+    found = [
+        row for row in rows if None not in row and all(v not in (None, "") for v in row.values())
+    ]
+    return found if not found or _is_json(found[-1]) else found[:-1]
+
+
+def _is_json(row: Mapping[str, str]) -> bool:
+    try:
+        for name in ("spent", "tuning_spent"):
+            json.loads(row.get(name, "[]"))
+    except ValueError:
+        return False
+    return True
 
 
 def _config(folder: Path) -> dict[str, Any]:

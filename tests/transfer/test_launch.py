@@ -11,7 +11,7 @@ import pytest
 
 from launch._class_names import class_names
 from launch._last_layer_export import Export, export_cell, export_one
-from launch._last_layer_results import ResultsFile
+from launch._last_layer_results import Result, ResultsFile
 from launch._last_layer_study import Data, study_cells
 from launch._spent import Runs
 from launch._workdir import Workdir
@@ -246,3 +246,23 @@ def test_results_of_another_version_are_kept_and_named(tmp_path):
     assert path.read_text() == "method,accuracy\nauto,0.9\n"
     path.write_text("")
     assert ResultsFile(path).results == []
+
+
+def test_a_study_cut_off_within_what_a_run_spent_goes_on(tmp_path):
+    """The last field is half a JSON then, and neither the study nor the sum of costs stops."""
+    path = tmp_path / "results.csv"
+    spent = '[{"settings": {"num_examples": 300, "batch_size": 300, "noise_multiplier": 1.0, '
+    spent += '"clip_norm": 1.0, "sampling": "full_batch"}, "updates": 1}]'
+    for seed in range(2):
+        ResultsFile(path).add(Result("auto", 1.0, 1e-5, 1.0, seed, 0.9, 0.1, spent=spent))
+    text = path.read_text().rstrip()
+    for cut in (1, 4, 20):
+        path.write_text(text[:-cut])
+        runs = Runs()
+        runs.add(tmp_path)
+        assert len(runs.parts) == 1
+        assert [result.seed for result in ResultsFile(path).results] == [0]
+    # In another line it is damage, which hides a cost.
+    path.write_text(text.replace("300", "300 3", 1))
+    with pytest.raises(ValueError, match="does not say what auto has spent"):
+        Runs().add(tmp_path)
