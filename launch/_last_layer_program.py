@@ -27,12 +27,15 @@ def run_whole_study(config: ml_collections.ConfigDict, folder: str | None, strat
     data = Data(config)
     check_study(cells, config, data)
     workdir = Workdir(folder)
-    export = planned_export(cells, config, data, workdir)
-    workdir.claim(config, may_change=("export", "seeds", "title"))
-    results = ResultsFile(workdir.path / "results.csv")
-    with choose_strategy(strategy).scope():
-        run_study(cells, config, data, results)
-        if export:
-            export_one(export, config, data, workdir)
-    print(write_summaries(results.results, workdir.path, config.title))
+    with workdir.locked():
+        export = planned_export(cells, config, data, workdir)
+        workdir.claim(config, may_change=("export", "seeds", "title"))
+        if any(cell.candidate.method != "fine_tune" for cell in cells):
+            workdir.claim_features(data.checksum)
+        results = ResultsFile(workdir.results)
+        with choose_strategy(strategy).scope():
+            run_study(cells, config, data, results)
+            if export:
+                export_one(export, config, data, workdir)
+        print(write_summaries(results.results, workdir.path, config.title))
     print(f"Everything is in {workdir.path}")

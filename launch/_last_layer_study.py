@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import math
 from collections.abc import Sequence
@@ -123,6 +124,14 @@ class Data:
     def folder(self) -> FeatureFolder:
         """The feature folder; all its files have their checksums."""
         return FeatureFolder(self._config.features, verify=True)
+
+    @property
+    def checksum(self) -> str:
+        """SHA-256 of the rows: of the checksums of their files, and of what made them."""
+        manifest, config = self.folder.manifest, self._config
+        made = [manifest.get(key) for key in ("dataset", "backbone", "preprocessing")]
+        made += [manifest["splits"][split] for split in (config.train_split, config.test_split)]
+        return hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()
 
     @functools.cached_property
     def features(self) -> tuple[Any, Any]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import ml_collections
 
 from tfdp.privacy import Ledger
+from tfdp.privacy._lock import FileLock, LockedError
 
 
 class Workdir:
@@ -39,12 +41,47 @@ class Workdir:
         self.report = self.path / "privacy_report.json"
         self.report_page = self.path / "privacy_report.html"
         self.saved_model = self.path / "saved_model"
+        self.results = self.path / "results.csv"
+        self.features = self.path / "features.json"
 
     def open_ledger(self, writes: bool) -> Ledger:
         """Opens the run's ledger; a worker that does not write the run's files gets a copy."""
         if writes or not self.ledger.exists():
             return Ledger(self.ledger if writes else None)
         return Ledger.read(self.ledger)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keeps other processes from writing results while this one does.
+
+        Raises:
+          ValueError: One is at it already; what both ran would be counted twice.
+        """
+        try:
+            lock = FileLock(self.results.with_name(self.results.name + ".lock"))
+        except LockedError as error:
+            raise ValueError(
+                f"--workdir={self.path} is in use by {error}: wait for it to end, or name another "
+                "folder."
+            ) from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def claim_features(self, checksum: str) -> None:
+        """Writes the checksum of a study's features, or checks that they are still the same.
+
+        Raises:
+          ValueError: The folder holds results on other features.
+        """
+        if not self.features.exists():
+            _write_whole(self.features, json.dumps({"sha256": checksum}))
+        elif json.loads(self.features.read_text(encoding="utf-8")) != {"sha256": checksum}:
+            raise ValueError(
+                f"--workdir={self.path} holds results on other features than config.features has "
+                "now: one table would mix both. Use another folder."
+            )
 
     def claim(self, config: ml_collections.ConfigDict, may_change: Collection[str] = ()) -> None:
         """Writes the resolved config, or checks that the folder belongs to the same run.
@@ -63,15 +100,20 @@ class Workdir:
         fixed = [{k: v for k, v in c.items() if k not in may_change} for c in (theirs, ours)]
         if fixed[0] == fixed[1]:
             if theirs != ours or not self.config.exists():
-                whole = self.config.with_name(self.config.name + ".new")
-                whole.write_text(json.dumps(ours, indent=2) + "\n", encoding="utf-8")
-                whole.replace(self.config)  # a run killed here leaves no half of it
+                _write_whole(self.config, json.dumps(ours, indent=2))
         else:
             changed = ", ".join(_differences("config", *fixed))
             raise ValueError(
                 f"--workdir={self.path} holds a run with other settings ({changed}). Use another "
                 "folder, or the settings of its config.json."
             )
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Writes a file that a run killed here leaves no half of."""
+    whole = path.with_name(path.name + ".new")
+    whole.write_text(text + "\n", encoding="utf-8")
+    whole.replace(path)
 
 
 def _differences(name: str, old: Any, new: Any) -> list[str]:

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import shutil
 
 import ml_collections
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from launch._last_layer_export import with_tuning
 from launch._last_layer_program import run_whole_study
 from launch._spent import Runs
+from launch._workdir import Workdir
 from tests.transfer.tables import clusters
 from tfdp.export import read_report
 from tfdp.transfer import LastLayer, as_rows
@@ -154,6 +156,31 @@ def test_a_finished_study_takes_more_seeds_and_then_an_export(launch, tmp_path, 
                      "export", "export 2"]  # fmt: skip
     with pytest.raises(ValueError, match="holds a run with other settings .*config.delta"):
         launch(delta=1e-5)
+
+
+def test_a_study_on_features_that_were_made_anew_needs_another_folder(features, tmp_path):
+    """Its table would mix both, or show the old ones as if they were the new."""
+    own = shutil.copytree(features, tmp_path / "features")
+    config = _config(own, methods={"one_step": {}})
+    run_whole_study(config, str(tmp_path / "run"), "one_device")
+    table = (tmp_path / "run" / "table.md").read_text()
+    writer = FeatureWriter(own, json.loads((own / "manifest.json").read_text()))
+    writer.forget("train")
+    writer.begin("train", ROWS, ROWS)
+    writer.append("train", *clusters(ROWS, DIM, CLASSES, 7), 0)
+    with pytest.raises(ValueError, match="holds results on other features"):
+        run_whole_study(config, str(tmp_path / "run"), "one_device")
+    assert (tmp_path / "run" / "table.md").read_text() == table
+
+
+def test_two_studies_at_once_in_one_folder_are_refused(launch, tmp_path):
+    """Every run would be in the results twice, and its deviation too small."""
+    with Workdir(str(tmp_path / "run")).locked():
+        with pytest.raises(ValueError, match=r"run is in use by this process \(pid"):
+            launch(methods={"one_step": {}})
+        assert not (tmp_path / "run" / "results.csv").exists()
+    launch(methods={"one_step": {}})
+    assert (tmp_path / "run" / "results.csv").exists()
 
 
 def test_charged_tuning_is_in_the_report_with_what_all_of_it_cost():
