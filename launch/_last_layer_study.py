@@ -49,11 +49,20 @@ def study_cells(config: ml_collections.ConfigDict) -> list[Cell]:
     for name, entry in config.methods.items():
         candidate = make_candidate(name, entry, config)
         for epsilon in entry.get("epsilons", config.epsilons):
-            if epsilon != math.inf:
-                checks.positive(f"methods.{name}: each of epsilons", epsilon)
-            epsilon = float(epsilon)
+            epsilon = _epsilon(name, epsilon)
             cells.append(Cell(name, candidate, epsilon, _seeds(config, candidate, epsilon)))
     return cells
+
+
+def _epsilon(name: str, value: object) -> float:
+    """A budget of a config; from the command line infinity comes as 1e999 only."""
+    try:
+        return math.inf if value == math.inf else checks.positive("epsilon", value)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"methods.{name}: each of epsilons must be a number above 0, or infinity (1e999 on the "
+            f"command line, as in --config.epsilons='(1.0, 1e999)'), got {value!r}."
+        ) from None
 
 
 def _seeds(config: ml_collections.ConfigDict, candidate: Candidate, epsilon: float) -> int:
