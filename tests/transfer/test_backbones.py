@@ -192,6 +192,11 @@ def test_keras_files_saved_models_and_applications_become_backbones(tmp_path):
         load_backbone(str(tmp_path / "net.keras"), image_size=16)
     with pytest.raises(BackboneError, match="give image_size"):
         load_backbone(str(tmp_path / "served"))
+    with pytest.raises(BackboneError, match=r"served: does not take RGB pictures \[B, 9, 9, 3\]"):
+        load_backbone(str(tmp_path / "served"), image_size=9)
+    keras.Sequential([keras.Input((7,)), keras.layers.Dense(2)]).save(tmp_path / "rows.keras")
+    with pytest.raises(BackboneError, match=r"does not take RGB pictures \[B, 7, 7, 3\]"):
+        load_backbone(str(tmp_path / "rows.keras"))
     (tmp_path / "bad.keras").write_bytes(b"nothing")
     with pytest.raises(BackboneError, match="not a Keras model"):
         load_backbone(str(tmp_path / "bad.keras"))

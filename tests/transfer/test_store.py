@@ -1,5 +1,6 @@
 """Feature folders: resumable, checked, and read without being held in memory."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -141,6 +142,15 @@ def test_limit_and_float16(tmp_path):
     extract(BACKBONE, _pictures(), FeatureWriter(tmp_path, header), dtype="float16", limit=9)
     features, _ = _all(tmp_path)
     assert features.dtype == np.float16 and len(features) == 9
+
+
+def test_features_beyond_float16_are_not_taken_for_unreadable_pictures(tmp_path):
+    large = dataclasses.replace(BACKBONE, preprocess=lambda x: 1e3 * tf.cast(x, tf.float32))
+    header = {**HEADER, "dtype": "float16"}
+    with pytest.raises(FeatureFileError, match=r"does not fit float16, .*--dtype=float32"):
+        extract(large, _pictures(), FeatureWriter(tmp_path / "16", header), dtype="float16")
+    writer = FeatureWriter(tmp_path / "32", HEADER)
+    assert extract(large, _pictures(), writer, dtype="float32") == (23, 0)
 
 
 def _cut(file):

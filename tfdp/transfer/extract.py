@@ -75,8 +75,8 @@ def extract(
         limit: only the first so many pictures, for a trial.
 
     Raises:
-        FeatureFileError: the folder holds other features, or another division into shards; or
-            not a single picture can be read.
+        FeatureFileError: the folder holds other features, or another division into shards; not a
+            single picture can be read; or features are too large for `dtype`.
     """
     total = len(pictures) if limit is None else min(limit, len(pictures))
     done = writer.begin(pictures.split, total, shard_rows)
@@ -112,7 +112,8 @@ def convert_tfrecords(
     Records are counted first: a folder knows how many rows a split has before they are there.
 
     Raises:
-        FeatureFileError: a file is damaged, or a label is not one of the folder's classes.
+        FeatureFileError: a file is damaged, a label is not one of the folder's classes, or
+            features are too large for `dtype`.
     """
     classes = len(writer.manifest["dataset"]["class_names"])
     total = sum(len(_known(labels, classes)) for _, labels in read_tfrecords(pattern))
@@ -180,13 +181,24 @@ def _write(
     """Gathers batches into shards of exactly `shard_rows` rows, the last one excepted."""
     waiting: list[Batch] = []
     for batch in batches:
-        waiting.append(Batch(batch.features.astype(dtype), batch.labels))
+        waiting.append(Batch(_fitting(batch.features, dtype), batch.labels))
         while sum(len(b.labels) for b in waiting) >= shard_rows:
             features, labels = map(np.concatenate, zip(*waiting, strict=True))
             _append(writer, split, Batch(features[:shard_rows], labels[:shard_rows]))
             waiting = [Batch(features[shard_rows:], labels[shard_rows:])]
     if sum(len(b.labels) for b in waiting):
         _append(writer, split, Batch(*map(np.concatenate, zip(*waiting, strict=True))))
+
+
+def _fitting(features: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """The features in this format; infinite in it they would pass for unreadable pictures."""
+    largest = float(np.max(np.abs(features), initial=0.0, where=np.isfinite(features)))
+    if largest > np.finfo(dtype).max:
+        raise FeatureFileError(
+            f"a feature of {largest:.4g} does not fit {dtype}, which ends at "
+            f"{np.finfo(dtype).max:.4g}: extract with --dtype=float32, into another folder."
+        )
+    return features.astype(dtype)
 
 
 def _append(writer: FeatureWriter, split: str, rows: Batch) -> None:

@@ -169,13 +169,30 @@ def _stored(name: str, weights: _Path | None, image_size: int | None) -> Backbon
             )
         bundle = _saved_model(path)
         description = {"weights": _folder_entry(path), "scaling": "inside"}
-        return Backbone(name, _served(bundle, name), _as_is, image_size, description, bundle)
+        network = _served(bundle, name)
+        return _tried(Backbone(name, network, _as_is, image_size, description, bundle))
     try:
         model = keras.saving.load_model(path, compile=False)
     except Exception as error:  # Keras raises many kinds
         raise BackboneError(f"{path}: not a Keras model that can be loaded ({error}).") from error
     size = input_size(model, image_size, _DEFAULT_SIZE)
-    return Backbone(name, model, _as_is, size, {"weights": _file_entry(path), "scaling": "inside"})
+    description = {"weights": _file_entry(path), "scaling": "inside"}
+    return _tried(Backbone(name, model, _as_is, size, description))
+
+
+def _tried(backbone: Backbone) -> Backbone:
+    """The backbone, if it makes a feature row of a black picture: a file may hold anything."""
+    size = backbone.image_size
+    try:
+        shape = backbone.features(tf.zeros([1, size, size, 3])).shape
+    except Exception as error:  # whatever the network raises about its inputs
+        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise BackboneError(
+            f"{backbone.name}: does not take RGB pictures [B, {size}, {size}, 3] ({said})"
+        ) from error
+    if shape.rank != 2:
+        raise BackboneError(f"{backbone.name}: gives {shape}, not one feature row a picture.")
+    return backbone
 
 
 def _served(bundle: Any, name: str) -> Callable[..., Any]:
