@@ -17,8 +17,12 @@ from tfdp.transfer import (
     OneStep,
     Preparation,
     Steps,
+    as_rows,
 )
+from tfdp.transfer.last_layer import whole_budget
 from tfdp.transfer.methods.whitened import denoised
+from tfdp.transfer.passes import Passes
+from tfdp.transfer.spending import Release, Spending
 
 CLASSES, DIM = 4, 10
 X, Y = clusters(800, DIM, CLASSES, seed=1)
@@ -209,3 +213,21 @@ def test_class_weights_undo_imbalance():
     )
     assert plain.evaluate(X_TEST, Y_TEST)["accuracy"] < 0.6
     assert head.evaluate(X_TEST, Y_TEST)["accuracy"] > 0.9
+
+
+@pytest.mark.parametrize("epsilon", [8.0, float("inf")])
+def test_a_class_without_examples_takes_no_weight_from_the_others(epsilon):
+    """Weighed against its count, which is noise, the others would all but vanish."""
+    keep = np.flatnonzero((Y != 3) & ((Y == 0) | (np.arange(len(Y)) % 2 == 0)))
+    passes = Passes(as_rows(X[keep], Y[keep], CLASSES))
+    preparation = Preparation(balance=True, counts_share=0.5)
+    plan = whole_budget(len(keep), epsilon, 1e-5, None, "add_or_remove_one")
+    spent = [*preparation.releases(), Release("rest", 0.5)]
+    weights = preparation.weights(passes, Spending(plan, spent, NoiseKey.from_seed(0)))
+    counts = np.bincount(Y[keep], minlength=CLASSES)
+    assert counts[3] == 0 and weights[3] == 1.0
+    np.testing.assert_allclose(weights[:3], counts[1:3].min() / counts[:3], rtol=0.05)
+    # Where no count is clear of its noise, none is told from another.
+    drowned = whole_budget(len(keep), 0.01, 1e-5, None, "add_or_remove_one")
+    weights = preparation.weights(passes, Spending(drowned, spent, NoiseKey.from_seed(0)))
+    np.testing.assert_array_equal(weights, 1.0)

@@ -96,7 +96,9 @@ class LastLayer:
 
         Args:
             features: `[N, D]` array or memory map, or `Rows` (of a feature folder).
-            labels: integers `[N]` or one-hot `[N, K]`; none with `Rows`, which have theirs.
+            labels: integers `[N]` or one-hot `[N, K]`; none with `Rows`, which have theirs. A class
+                without examples is never learnt, and nothing says that it has none, which is
+                private.
 
         Returns:
             self.

@@ -110,13 +110,19 @@ class Preparation:
         return math.sqrt(max(self.row_norm**2 - square, _LEAST_SPREAD * self.row_norm**2))
 
     def weights(self, passes: Passes, spending: Spending) -> np.ndarray | None:
-        """Class weights `[K]` that make noisy counts equal, at most 1; None if not balanced."""
+        """Class weights `[K]` that make noisy counts equal, at most 1; None if not balanced.
+
+        A class whose count noise alone could have made has the weight 1, and the others are not
+        weighed against it: it may have no examples at all.
+        """
         if not self.balance:
             return None
         exact = RowSums(passes, View()).class_counts()
         (counts,) = spending.publish(_COUNTS, exact, sensitivity=1.0)
-        counts = at_least(counts, spending.noise_multiplier(_COUNTS))
-        return counts.min() / counts
+        stddev = spending.noise_multiplier(_COUNTS)
+        clear = counts > 2 * stddev
+        counts = at_least(counts, stddev)
+        return np.minimum(counts[clear].min(initial=counts.max()) / counts, 1.0)
 
     def _public(self, features: np.ndarray | None, dim: int) -> np.ndarray:
         if features is None:
