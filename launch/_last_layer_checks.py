@@ -23,6 +23,11 @@ def check_study(cells: Sequence[Cell], config: ml_collections.ConfigDict, data: 
     checks.share("tuning.held_out", config.tuning.held_out)
     checks.boolean("tuning.charge", config.tuning.charge)
     checks.seed(config.tuning.seed)
+    if config.tuning.seed is None:
+        raise ValueError(
+            "tuning.seed must be a whole number: a study that is interrupted repeats its trial "
+            "runs, and only under the same noise do they cost what they cost once."
+        )
     for cell in cells:
         train, test = data.of(cell.candidate)
         if isinstance(train, Rows) and train.dim != test.dim:

@@ -99,6 +99,7 @@ def launch(features, tmp_path):
         ({"tuning__held_out": 0.0}, "tuning.held_out must lie strictly"),
         ({"tuning__charge": "yes"}, "tuning.charge must be True or False"),
         ({"tuning__seed": "a"}, "seed must be a whole number"),
+        ({"tuning__seed": None}, "tuning.seed must be .* repeats its trial runs"),
         ({"export__method": "nope"}, "method 'nope' at epsilon 8, which is not in the study"),
         ({"export__method": "one_step", "export__seed": "a"}, "seed must be a whole number"),
         (
