@@ -99,9 +99,11 @@ class TfdsPictures(PictureSet):
             )
             feature = builder.info.features["label"]
         except Exception as error:  # tfds raises very many kinds of errors
+            # Of an unknown name it lists all that it knows, a thousand and more.
+            said = str(error).partition("Available datasets")[0].strip()
             raise DatasetError(
                 f"data set {name!r}, split {split!r} cannot be opened by tensorflow_datasets: "
-                f"{error}"
+                f"{said}"
             ) from error
         self.name, self.split, self.class_names = name, split, list(feature.names)
 
