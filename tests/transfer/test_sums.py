@@ -57,10 +57,12 @@ def _loop(x, y, view, kernel, bias, loss, clip, constant, weights):
 @pytest.mark.parametrize("name", VIEWS)
 @pytest.mark.parametrize("loss", ["softmax", "sigmoid"])
 @pytest.mark.parametrize("clip", [0.3, 100.0])
-def test_closed_form_gradient_equals_a_loop_over_examples(name, loss, clip):
+@pytest.mark.parametrize("scale", [1.0, 0.0])
+def test_closed_form_gradient_equals_a_loop_over_examples(name, loss, clip, scale):
+    """At a scale of zero, the first step's, no product with the classes is formed."""
     x, y = clusters(ROWS, DIM, CLASSES)
     view = VIEWS[name]
-    kernel = RNG.standard_normal((view.width(DIM), CLASSES))
+    kernel = RNG.standard_normal((view.width(DIM), CLASSES)) * scale
     bias = RNG.standard_normal(CLASSES)
     weights = np.array([1.0, 0.5, 0.25])
     expected = _loop(x, y, view, kernel, bias, loss, clip, -0.4, weights)
@@ -116,13 +118,14 @@ def test_rows_that_are_not_finite_add_exactly_nothing():
     kept = np.delete(np.arange(300), [7, 100, 200])
     view = VIEWS["all"]
     kernel, bias = RNG.standard_normal((4, CLASSES)), np.ones(CLASSES)
-    answers = []
+    zero, answers = np.zeros((4, CLASSES)), []
     for features, labels in ((broken, y), (x[kept], y[kept])):
         rows = as_rows(features, labels, CLASSES)
         sums = RowSums(Passes(rows, "unit"), view)
         answers.append(
             [
                 *sums.gradient(kernel, bias, loss="softmax", clip_norm=0.5),
+                *sums.gradient(zero, bias, loss="softmax", clip_norm=0.5),
                 sums.second_moment(1.0),
                 sums.class_sums(1.0),
                 sums.class_counts(),

@@ -71,6 +71,7 @@ class RowSums:
 
         One example's gradient is the outer product of its seen row (with the bias) and its
         residual, so its norm is the product of their norms: two matrix products give the sum.
+        While the kernel is zero all rows have the same logits, and sums over classes give it.
 
         Args:
             kernel, bias: `[P, K]` and `[K]`; logits are row @ kernel + view.bias * bias.
@@ -82,6 +83,10 @@ class RowSums:
             Sums by kernel `[P, K]` and by bias `[K]`.
         """
         plain, offset = self.view.folded(kernel, bias)
+        if not np.any(plain):
+            logits = np.asarray(offset + constant, np.float64)
+            probabilities = residual_of(loss)(logits, 0.0).numpy()
+            return self.view.unfolded(*self._gradient_at_zero(probabilities, clip_norm))
         by_plain, by_offset = self._passes.sum(
             _gradient_step(loss),
             [(self._dim, self.num_classes), (self.num_classes,)],
@@ -91,6 +96,21 @@ class RowSums:
             np.asarray(clip_norm),
         )
         return self.view.unfolded(by_plain, by_offset)
+
+    def _gradient_at_zero(
+        self, probabilities: np.ndarray, clip_norm: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The same sums by the plain head, `[D, K]` and `[K]`, where logits are those of no row.
+
+        Residuals are the same probabilities `[K]` less the row's one-hot label, so the sum of
+        the scaled rows, by class and over all, is all that is needed: no product of N x D x K.
+        """
+        others = np.sum(probabilities**2) - probabilities**2
+        lengths = np.sqrt(np.maximum(others, 0) + (1 - probabilities) ** 2)
+        norms = self._factors_and_norms.prod(axis=1) * lengths[self._passes.rows.labels]
+        sums, counts = self._sums_by_class(self._factors * _clipping(norms, clip_norm))
+        by_plain = np.outer(sums.sum(axis=1), probabilities) - sums
+        return by_plain, counts.sum() * probabilities - counts
 
     def loss(self, kernel: np.ndarray, bias: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         """The sum of softmax cross-entropies and of their gradients, unclipped: not private."""
@@ -103,9 +123,7 @@ class RowSums:
 
     def class_sums(self, clip_norm: float) -> np.ndarray:
         """The sum of the rows of each class, `[P, K]`, each seen row clipped to C (no bias)."""
-        factors = self._clip_factors(clip_norm)
-        shapes = [(self._dim, self.num_classes), (self.num_classes,)]
-        sums, counts = self._passes.sum(_class_step(), shapes, factors[:, None])
+        sums, counts = self._sums_by_class(self._clip_factors(clip_norm))
         seen = sums - np.outer(self._centre, counts)
         return seen if self.view.projection is None else self.view.projection.T @ seen
 
@@ -155,9 +173,19 @@ class RowSums:
 
     def _clip_factors(self, clip_norm: float) -> np.ndarray:
         """What each seen row is multiplied with to have at most the norm C after its weight."""
-        norms = self.norms * self._factors
-        clipped = np.divide(clip_norm, norms, out=np.ones_like(norms), where=norms > clip_norm)
-        return clipped * self._factors
+        return self._factors * _clipping(self.norms * self._factors, clip_norm)
+
+    def _sums_by_class(self, factors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Sums of the normalised rows times their factors, `[D, K]`, and of the factors, `[K]`."""
+        shapes = [(self.num_classes, self._dim), (self.num_classes,)]
+        sums, counts = self._passes.sum(_class_step(), shapes, factors[:, None])
+        return sums.T.astype(np.float64), counts.astype(np.float64)
+
+
+def _clipping(norms: np.ndarray, clip_norm: float) -> np.ndarray:
+    """min(1, C / norm) of each, float32 `[N]`."""
+    norms = np.asarray(norms, np.float32)
+    return np.divide(clip_norm, norms, out=np.ones_like(norms), where=norms > clip_norm)
 
 
 @functools.cache
@@ -203,9 +231,10 @@ def _loss_step() -> Callable[..., Any]:
 def _class_step() -> Callable[..., Any]:
     @tf.function(reduce_retracing=True)
     def step(totals, features, labels, values, constants):  # type: ignore[no-untyped-def]
-        targets = tf.one_hot(labels, tf.shape(totals[1])[0]) * values
-        sums = totals[0] + tf.matmul(features, targets, transpose_a=True)
-        return sums, totals[1] + tf.reduce_sum(targets, axis=0)
+        classes = tf.shape(totals[1])[0]
+        sums = tf.math.unsorted_segment_sum(features * values, labels, classes)
+        counts = tf.math.unsorted_segment_sum(values[:, 0], labels, classes)
+        return totals[0] + sums, totals[1] + counts
 
     return step
 
