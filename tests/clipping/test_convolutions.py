@@ -66,7 +66,10 @@ def test_equals_the_loop(case):
 
 
 @pytest.mark.parametrize("way", ["explicit", "streamed", "gram"])
-@pytest.mark.parametrize("name", ["2d same, strided", "2d in groups", "2d transposed, same"])
+@pytest.mark.parametrize(
+    "name",
+    ["1d same, even, strided", "2d same, strided", "2d in groups", "2d transposed, same", "3d"],
+)
 def test_every_way_to_the_norm_gives_the_same(monkeypatch, way, name):
     monkeypatch.setattr(ConvolutionTerm, "way", way)
     make, shape = CASES[name]

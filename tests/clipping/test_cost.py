@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tests.clipping.models import floats
-from tfdp.clipping.terms import MatMulTerm
+from tfdp.clipping.terms import ConvolutionTerm, MatMulTerm, Window
 from tfdp.clipping.terms.cost import cheapest_for_convolution, explicit_is_cheaper
 
 
@@ -31,11 +31,24 @@ def test_the_cheaper_of_two_ways_is_taken(positions, p, q, explicit):
 
 
 def test_a_convolution_forms_no_gradients_larger_than_what_its_layer_holds():
+    numbers, gram = 576 * 64, 1024 * 1024 * (576 + 64)
     ways = {
-        held: cheapest_for_convolution(positions=1024, p=576, q=64, groups=1, held=held)
+        held: cheapest_for_convolution(1024 * numbers, gram, numbers, groups=1, held=held)
         for held in (1000, 131_072)
     }
     assert ways == {1000: "streamed", 131_072: "explicit"}
+
+
+def test_a_convolution_counts_each_product_of_two_places_of_its_inputs_once():
+    """Gram matrices of the inputs themselves, not of the nine places that a kernel sees."""
+    inputs, gradients = tf.ones([2, 8, 8, 256]), tf.ones([2, 8, 8, 256])
+    window = Window((3, 3), (1, 1), (1, 1), "same")
+    term = ConvolutionTerm(inputs, gradients, window, 1, lambda x, d: None)
+    assert term.way == "gram"
+    graph = tf.function(term.squared_norm).get_concrete_function().graph
+    products = [op for op in graph.get_operations() if op.type == "BatchMatMulV2"]
+    shapes = sorted(tuple(op.outputs[0].shape[-2:]) for op in products)
+    assert shapes == [(64, 64), (100, 100)]  # 64 positions; 10 x 10 padded places
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,12 @@ cheaper way. The batch axis always comes first.
 """
 
 from tfdp.clipping.terms.base import ExplicitTerm, Term
-from tfdp.clipping.terms.convolution import ConvolutionTerm, Window, convolution_term
+from tfdp.clipping.terms.convolution import ConvolutionTerm, convolution_term
 from tfdp.clipping.terms.lookup import LookupTerm
 from tfdp.clipping.terms.matmul import GroupedMatMulTerm, MatMulTerm
 from tfdp.clipping.terms.merge import SumTerm, merge
 from tfdp.clipping.terms.units import of_units
+from tfdp.clipping.terms.window import Window
 
 __all__ = [
     "ConvolutionTerm",

@@ -1,4 +1,4 @@
-"""Kernels of convolutions, without patches: one matrix product for every place in the window."""
+"""Kernels of convolutions, without patches."""
 
 from __future__ import annotations
 
@@ -11,87 +11,10 @@ from collections.abc import Callable, Iterator
 import tensorflow as tf
 
 from tfdp.clipping.terms.base import ExplicitTerm, Term, row_squares, scale_rows, select_rows
-from tfdp.clipping.terms.cost import cheapest_for_convolution
+from tfdp.clipping.terms.cost import cheapest_for_convolution, shifts_cost
 from tfdp.clipping.terms.matmul import MatMulTerm
 from tfdp.clipping.terms.rounding import raised_gram, raised_product
-
-
-@dataclasses.dataclass(frozen=True)
-class Window:
-    """The geometry of a convolution over any number of spatial axes.
-
-    Attributes:
-      size: Places of the kernel along every axis.
-      strides: Steps between positions along every axis.
-      dilation: Steps between places of the kernel along every axis.
-      padding: "valid" or "same".
-    """
-
-    size: tuple[int, ...]
-    strides: tuple[int, ...]
-    dilation: tuple[int, ...]
-    padding: str
-
-    @property
-    def overlaps(self) -> bool:
-        """Whether two positions may see the same place of the inputs."""
-        steps = zip(self.strides, self.size, strict=True)
-        return set(self.dilation) != {1} or any(stride < size for stride, size in steps)
-
-    def patches(self, inputs: tf.Tensor, positions: tuple[int, ...]) -> tf.Tensor:
-        """Returns what a window that does not overlap sees, ``[B, T, places * C]``."""
-        rank = len(self.size)
-        kept = (*map(slice, self.size), slice(None), *map(slice, positions))
-        phases = self._phases(inputs, positions)[kept]
-        order = [*range(rank, 2 * rank + 1), *range(rank), 2 * rank + 1]
-        width = math.prod(self.size) * inputs.shape[-1]
-        return tf.reshape(tf.transpose(phases, order), [-1, math.prod(positions), width])
-
-    def views(self, inputs: tf.Tensor, positions: tuple[int, ...]) -> Iterator[tf.Tensor]:
-        """Yields, for every place of the kernel in order, what it sees at all positions.
-
-        Args:
-          inputs: ``[B, *spatial, C]``.
-          positions: How many positions the window takes along every axis.
-
-        Yields:
-          ``[B, T, C]``, where T is the number of positions.
-        """
-        phases = self._phases(inputs, positions)
-        for place in itertools.product(*map(range, self.size)):
-            offsets = [i * dilation for i, dilation in zip(place, self.dilation, strict=True)]
-            phase, starts = zip(
-                *(divmod(o, s)[::-1] for o, s in zip(offsets, self.strides, strict=True)),
-                strict=True,
-            )
-            slices = [slice(start, start + n) for start, n in zip(starts, positions, strict=True)]
-            view = phases[(*phase, slice(None), *slices, slice(None))]
-            yield tf.reshape(view, [-1, math.prod(positions), inputs.shape[-1]])
-
-    def _phases(self, inputs: tf.Tensor, positions: tuple[int, ...]) -> tf.Tensor:
-        spatial = inputs.shape[1:-1]
-        steps = list(zip(positions, self.strides, self.dilation, strict=True))
-        margins = [self._margins(*axis) for axis in zip(spatial, self.size, steps, strict=True)]
-        return _phases(tf.pad(inputs, [(0, 0), *margins, (0, 0)]), self.strides)
-
-    def _margins(self, length: int, k: int, steps: tuple[int, int, int]) -> tuple[int, int]:
-        n, stride, dilation = steps
-        reach = (n - 1) * stride + (k - 1) * dilation + 1
-        before = max(reach - length, 0) // 2 if self.padding == "same" else 0
-        after = max(reach - length - before, 0)
-        return before, after + -(before + length + after) % stride
-
-
-def _phases(values: tf.Tensor, strides: tuple[int, ...]) -> tf.Tensor:
-    """Lays ``[B, *spatial, C]`` out as ``[*strides, B, *(spatial / strides), C]``.
-
-    Steps of a stride become steps of one: TensorFlow slices with strides number by number.
-    """
-    spatial, rank = values.shape[1:-1], len(strides)
-    split = [n for length, s in zip(spatial, strides, strict=True) for n in (length // s, s)]
-    steps = [2 + 2 * axis for axis in range(rank)]
-    order = [*steps, 0, *(step - 1 for step in steps), 1 + 2 * rank]
-    return tf.transpose(tf.reshape(values, [-1, *split, values.shape[-1]]), order)
+from tfdp.clipping.terms.window import Window, blocks
 
 
 def convolution_term(
@@ -135,11 +58,14 @@ class ConvolutionTerm(Term):
     @property
     def way(self) -> str:
         """The cheapest way: "explicit", "streamed" or "gram"; see ``terms.cost``."""
-        positions = math.prod(self.output_gradients.shape[1:-1])
+        positions = math.prod(self._positions)
         p, q = (t.shape[-1] // self.groups for t in (self.inputs, self.output_gradients))
-        places = math.prod(self.window.size)
+        gram = positions * positions * q
+        for _, starts, grid in self._seen_phases():
+            gram += math.prod(grid) ** 2 * p + shifts_cost(grid, starts)
+        numbers = math.prod(self.window.size) * p * q
         held = math.prod(self.inputs.shape[1:]) + math.prod(self.output_gradients.shape[1:])
-        return cheapest_for_convolution(positions, places * p, q, self.groups, held)
+        return cheapest_for_convolution(positions * numbers, gram, numbers, self.groups, held)
 
     def squared_norm(self) -> tf.Tensor:
         if self.way != "gram":
@@ -147,8 +73,8 @@ class ConvolutionTerm(Term):
             scale = places * row_squares(self.inputs) * row_squares(self.output_gradients)
             squares = tf.add_n([row_squares(block) for block in self._blocks])
             return raised_product(squares, scale)
-        gram_in = tf.add_n([tf.matmul(v, v, transpose_b=True) for v in self._views()])
-        gradients = self._gradients()
+        gram_in = self._gram_of_inputs()
+        gradients = self._by_group(self.output_gradients)
         gram_out = tf.matmul(gradients, gradients, transpose_b=True)
         scale = tf.reduce_sum(tf.linalg.trace(gram_in) * tf.linalg.trace(gram_out), axis=1)
         length = math.prod(self.window.size) * self.inputs.shape[-1] + gradients.shape[-1]
@@ -156,14 +82,12 @@ class ConvolutionTerm(Term):
 
     def weighted_sum(self, coefficients: tf.Tensor) -> tf.Tensor:
         if self.way == "explicit":
-            return ExplicitTerm(self.per_example()).weighted_sum(coefficients)
+            sums = [ExplicitTerm(block).weighted_sum(coefficients) for block in self._blocks]
+            return self._kernel_of(tf.stack(sums)[tf.newaxis])[0]
         return self.backward(self.inputs, scale_rows(coefficients, self.output_gradients))
 
     def per_example(self) -> tf.Tensor:
-        blocks = tf.stack(self._blocks, axis=1)  # [B, places, G, p, q]
-        _, _, groups, p, q = blocks.shape
-        blocks = tf.transpose(blocks, [0, 1, 3, 2, 4])
-        return tf.reshape(blocks, [-1, *self.window.size, p, groups * q])
+        return self._kernel_of(tf.stack(self._blocks, axis=1))
 
     def keep(self, rows: tf.Tensor) -> ConvolutionTerm:
         return dataclasses.replace(
@@ -172,24 +96,111 @@ class ConvolutionTerm(Term):
             output_gradients=select_rows(rows, self.output_gradients),
         )
 
+    @property
+    def _positions(self) -> tuple[int, ...]:
+        return tuple(self.output_gradients.shape[1:-1])
+
     @functools.cached_property  # the sum takes what the norm was taken from
     def _blocks(self) -> list[tf.Tensor]:
-        """The gradients ``[B, G, p, q]`` of every place of the kernel."""
-        gradients = self._gradients()
-        return [tf.matmul(view, gradients, transpose_a=True) for view in self._views()]
+        """The gradients of every place along the first axis, ``[B, G, other places * p, q]``.
 
-    def _views(self) -> Iterator[tf.Tensor]:  # [B, G, T, p]
-        positions = tuple(self.output_gradients.shape[1:-1])
-        return map(self._grouped, self.window.views(self.inputs, positions))
+        Inputs are shifted along the other axes and output gradients along the first, which makes
+        fewer and larger products, and fewer copies, than one view of the inputs a place.
+        """
+        strips: dict[int, tf.Tensor] = {}
+        found = []
+        for phase, start in self.window.places(0):
+            if phase not in strips:
+                strips[phase] = self._strip(phase)
+            rows, positions = strips[phase].shape[1], self._positions
+            margins = [(0, 0), (start, rows - start - positions[0])]
+            margins += [(0, 0)] * len(positions)
+            shifted = self._by_group(tf.pad(self.output_gradients, margins))
+            strip = self._by_group(strips[phase])
+            found.append(tf.matmul(strip, shifted, transpose_a=True))
+        return found
 
-    def _gradients(self) -> tf.Tensor:  # [B, G, T, q]
-        positions = math.prod(self.output_gradients.shape[1:-1])
-        channels = self.output_gradients.shape[-1]
-        return self._grouped(tf.reshape(self.output_gradients, [-1, positions, channels]))
+    def _strip(self, phase: int) -> tf.Tensor:
+        """What all places along the other axes see, ``[B, rows, *other positions, G * J * p]``."""
+        phases, others = self._phases[phase], self._positions[1:]
+        views = []
+        for place in itertools.product(*map(self.window.places, range(1, len(self.window.size)))):
+            own, starts = zip(*place, strict=True) if place else ((), ())
+            view = phases[(*own, slice(None), slice(None), *blocks(starts, others))]
+            split = [-1, *view.shape[1:-1], self.groups, view.shape[-1] // self.groups]
+            views.append(tf.reshape(view, split))
+        joined = tf.concat(views, axis=-1)
+        return tf.reshape(joined, [-1, *joined.shape[1:-2], self.groups * joined.shape[-1]])
 
-    def _grouped(self, values: tf.Tensor) -> tf.Tensor:
-        _, positions, channels = values.shape
+    def _kernel_of(self, places: tf.Tensor) -> tf.Tensor:
+        """``[B, I, G, J * p, q]`` -> ``[B, *size, p, G * q]``."""
+        first, *others = self.window.size
+        _, _, groups, seen, q = places.shape
+        p = seen // math.prod(others)
+        places = tf.reshape(places, [-1, first, groups, math.prod(others), p, q])
+        places = tf.transpose(places, [0, 1, 3, 4, 2, 5])
+        return tf.reshape(places, [-1, first, *others, p, groups * q])
+
+    def _gram_of_inputs(self) -> tf.Tensor:
+        """Inner products of what any two positions see, ``[B, G, T, T]``.
+
+        At one place of the kernel they are inner products of two places of the inputs: a block of
+        the Gram matrix of the inputs, shifted along both positions.
+        """
+        total = []
+        for phase, starts, grid in self._seen_phases():
+            zeros = (0,) * len(grid)
+            values = self._by_group(self._phases[(*phase, slice(None), *blocks(zeros, grid))])
+            gram = tf.matmul(values, values, transpose_b=True)
+            total.append(sum_of_shifts(gram, grid, starts, self._positions))
+        return tf.add_n(total)
+
+    def _seen_phases(self) -> Iterator[tuple[tuple[int, ...], list[list[int]], tuple[int, ...]]]:
+        """Yields every phase that places see, where their blocks begin, and how far they reach."""
+        for phase in itertools.product(*map(range, self.window.strides)):
+            starts = self.window.starts(phase)
+            if all(starts):
+                reach = zip(starts, self._positions, strict=True)
+                yield phase, starts, tuple(max(own) + n for own, n in reach)
+
+    @functools.cached_property
+    def _phases(self) -> tf.Tensor:
+        # Not before there are output gradients: else all layers' copies live from the forward pass.
+        with tf.control_dependencies([self.output_gradients]):
+            inputs = tf.identity(self.inputs)
+        return self.window.phases(inputs, self._positions)
+
+    def _by_group(self, values: tf.Tensor) -> tf.Tensor:
+        """``[B, *positions, G * n] -> [B, G, T, n]``."""
+        positions, channels = math.prod(values.shape[1:-1]), values.shape[-1]
         if self.groups == 1:
-            return values[:, tf.newaxis]
+            return tf.reshape(values, [-1, 1, positions, channels])
         split = tf.reshape(values, [-1, positions, self.groups, channels // self.groups])
         return tf.transpose(split, [0, 2, 1, 3])
+
+
+def sum_of_shifts(
+    gram: tf.Tensor,
+    grid: tuple[int, ...],
+    starts: list[list[int]],
+    positions: tuple[int, ...],
+) -> tf.Tensor:
+    """Adds blocks up that begin at the same place along both positions.
+
+    Args:
+      gram: ``[B, G, M, M]``, where M are all places of the grid.
+      grid: Its length along every axis.
+      starts: For every axis where blocks begin; all combinations are added.
+      positions: Length of the blocks along every axis.
+
+    Returns:
+      ``[B, G, T, T]``, where T is the number of positions.
+    """
+    groups, sizes = gram.shape[1], list(grid)
+    for axis, (own, n) in enumerate(zip(starts, positions, strict=True)):
+        before, after = math.prod(sizes[:axis]), math.prod(sizes[axis + 1 :])
+        apart = tf.reshape(gram, [-1, before, sizes[axis], after * before, sizes[axis], after])
+        gram = tf.add_n([apart[:, :, s : s + n, :, s : s + n] for s in own])
+        sizes[axis] = n
+    total = math.prod(positions)
+    return tf.reshape(gram, [-1, groups, total, total])

@@ -8,10 +8,15 @@ For a weight ``[p, q]`` used at T positions of an example, in multiplications an
 
 from __future__ import annotations
 
+import math
+
 # How many multiplications of a matrix product take the time of passing over one number of the
 # explicit gradient, which is written, squared and added up. Where the two ways take the same time,
 # Gram matrices need less memory, so the number lies at the upper end of what is measured.
 _PASS = 40
+
+# The same for a number of a Gram matrix that is added to another.
+_SHIFT = 10
 
 
 def explicit_is_cheaper(positions: int, p: int, q: int) -> bool:
@@ -23,21 +28,25 @@ def explicit_is_cheaper(positions: int, p: int, q: int) -> bool:
     return _PASS * p * q < positions * positions * (p + q)
 
 
-def cheapest_for_convolution(positions: int, p: int, q: int, groups: int, held: int) -> str:
+def cheapest_for_convolution(product: int, gram: int, numbers: int, groups: int, held: int) -> str:
     """Returns "explicit", "streamed" or "gram" for a convolution of ``groups`` blocks.
 
     Streamed: form the gradient for the norm, one place of the kernel after the other, throw it
-    away, and form the clipped sum from inputs and output gradients (2 T p q).
+    away, and form the clipped sum from inputs and output gradients.
 
     Args:
-      positions: Positions T of the window.
-      p: Inputs of the kernel: places of the window times channels, of one group.
-      q: Output channels of one group.
+      product: Multiplications of the gradient of one group.
+      gram: Those of the norm by Gram matrices.
+      numbers: Numbers in the kernel of one group.
       groups: Number of groups.
       held: Numbers an example that the layer's inputs and outputs have.
     """
-    product = positions * p * q
-    costs = {"streamed": 2 * product, "gram": positions * positions * (p + q) + product}
-    if groups * p * q <= held:  # else the gradients would need more memory than the activations
-        costs["explicit"] = product + _PASS * p * q
+    costs = {"streamed": 2 * product, "gram": gram + product}
+    if groups * numbers <= held:  # else they would need more memory than the activations
+        costs["explicit"] = product + _PASS * numbers
     return min(costs, key=lambda way: costs[way])
+
+
+def shifts_cost(grid: tuple[int, ...], starts: list[list[int]]) -> int:
+    """What adding up shifted blocks of a Gram matrix over a grid takes, in multiplications."""
+    return _SHIFT * math.prod(grid) ** 2 * sum(map(len, starts))
