@@ -89,6 +89,15 @@ def test_moments_and_class_sums_clip_every_row(name):
     np.testing.assert_array_equal(sums.class_counts(), [len(r) for r in own])
 
 
+def test_many_classes_are_summed_without_a_product():
+    x, y = clusters(5000, 8, 100)
+    sums = RowSums(Passes(as_rows(x, y, 100), "none"), View())
+    rows = x.astype(np.float64)
+    rows *= np.minimum(1, 0.8 / np.linalg.norm(rows, axis=1))[:, None]
+    expected = np.stack([rows[y == label].sum(axis=0) for label in range(100)], axis=1)
+    np.testing.assert_allclose(sums.class_sums(0.8), expected, rtol=2e-5, atol=2e-5)
+
+
 def test_every_row_enters_a_pass_exactly_once():
     """The published code counts some examples twice; here the counts say so."""
     x, y = clusters(5000, 4, CLASSES)  # three blocks, the last one short
