@@ -49,9 +49,9 @@ _ANCHOR = {
     "decoder_width": 192, "decoder_depth": 3, "decoder_heads": 3,
 }  # fmt: skip
 _QUICKSTART = {
-    "image_size": 32, "patch_size": 8, "vocab_size": 2048, "max_length": 12,
-    "encoder_width": 128, "encoder_depth": 4, "encoder_heads": 4,
-    "decoder_width": 128, "decoder_depth": 2, "decoder_heads": 4,
+    "image_size": 32, "patch_size": 8, "vocab_size": 3041, "max_length": 12,
+    "encoder_width": 64, "encoder_depth": 3, "encoder_heads": 4,
+    "decoder_width": 64, "decoder_depth": 2, "decoder_heads": 4,
 }  # fmt: skip
 
 
