@@ -279,6 +279,27 @@ MUTATIONS = (
         "if False:",
         "tests/training/test_resume.py -k does_not_execute",
     ),
+    Mutation(
+        "first_step_of_a_head_not_clipped",
+        "tfdp/transfer/sums.py",
+        "self._factors * _clipping(norms, clip_norm))",
+        "self._factors)",
+        "tests/transfer/test_sums.py -k closed_form",
+    ),
+    Mutation(
+        "first_step_of_a_head_forgets_its_label",
+        "tfdp/transfer/sums.py",
+        "(1 - probabilities) ** 2)",
+        "probabilities**2)",
+        "tests/transfer/test_sums.py -k closed_form",
+    ),
+    Mutation(
+        "convolution_forgets_a_place",
+        "tfdp/clipping/terms/convolution.py",
+        "for s in own])",
+        "for s in own[:1]])",
+        "tests/clipping/test_convolutions.py -k every_way",
+    ),
 )
 
 
