@@ -85,8 +85,21 @@ def test_a_head_alone_serves_features(tmp_path):
 
 
 def test_names_are_as_many_as_classes(tmp_path):
-    x, y = clusters(200, 3, CLASSES)
+    x, y = clusters(200, 12, CLASSES)
     head = LastLayer(CLASSES, num_examples=200, epsilon=4.0, method="one_step").fit(x, y)
     _pool().save(tmp_path / "pool.keras")
     with pytest.raises(ValueError, match="class_names must be 3 names, got 2"):
         head.export(tmp_path / "x", load_backbone(str(tmp_path / "pool.keras")), ["a", "b"])
+
+
+def test_backbones_that_cannot_have_made_the_features_are_refused(tmp_path):
+    _pool().save(tmp_path / "pool.keras")
+    features, labels = clusters(60, 5, CLASSES, seed=0)
+    head = LastLayer(CLASSES, num_examples=60, epsilon=8.0, method="one_step", seed=1)
+    head.fit(features, labels)
+    for backbone in (_pool(), load_backbone(str(tmp_path / "pool.keras"))):
+        with pytest.raises(ValueError, match="makes 12 features and this head takes 5"):
+            head.export(tmp_path / "served", backbone, NAMES)
+    with pytest.raises(TypeError, match="backbone must be what .* got 'efficientnet_lite0'"):
+        head.export(tmp_path / "served", "efficientnet_lite0", NAMES)
+    assert not (tmp_path / "served").exists()

@@ -25,7 +25,7 @@ from tfdp.transfer.passes import Passes, passes_over
 from tfdp.transfer.prepare import Preparation
 from tfdp.transfer.rows import as_rows
 from tfdp.transfer.seeds import child_seed
-from tfdp.transfer.serving import export_head, export_pictures
+from tfdp.transfer.serving import check_backbone, export_head, export_pictures
 from tfdp.transfer.spending import Release, Spending
 
 _MOST_STRAY = 0.01  # by how much the rows may differ from num_examples before it is an error
@@ -215,8 +215,12 @@ class LastLayer:
 
         Raises:
             FileExistsError: `path` exists and is not a SavedModel.
+            TypeError, ValueError: `backbone` cannot have made the features, or `class_names` are
+                not as many as classes.
         """
         said = (report or self.privacy_report()).to_dict()
+        if backbone is not None:
+            check_backbone(backbone, len(self.head.kernel))
         if not isinstance(backbone, Backbone):
             return export_head(self.to_keras(backbone), path, said)
         names = list(class_names or map(str, range(self.num_classes)))

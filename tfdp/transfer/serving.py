@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfdp.export import export_with_report
 from tfdp.export.bundle import new_bundle
 from tfdp.export.pictures import decode_each, decode_picture
+from tfdp.transfer.backbones import Backbone
 
 _IMAGE_BYTES = tf.TensorSpec([None], tf.string, name="image_bytes")
 
@@ -28,6 +29,34 @@ def export_head(model: keras.Model, path: str | Path, privacy_report: Mapping[st
         FileExistsError: `path` exists and is not a SavedModel.
     """
     return export_with_report(model, path, released(privacy_report))
+
+
+def check_backbone(backbone: object, dim: int) -> None:
+    """Refuses what cannot have made a head's features.
+
+    Args:
+        backbone: to be exported before the head.
+        dim: D, the features that the head takes.
+
+    Raises:
+        TypeError: it is neither a `Backbone` nor a Keras model.
+        ValueError: it makes rows of another width.
+    """
+    if isinstance(backbone, Backbone):
+        size = backbone.image_size
+        width = backbone.features(tf.zeros([1, size, size, 3])).shape[-1]
+    elif isinstance(backbone, keras.Model):
+        width = backbone.outputs[0].shape[-1]
+    else:
+        raise TypeError(
+            "backbone must be what tfdp.transfer.load_backbone(name) gives, a Keras model, or None "
+            f"for a classifier of features; got {backbone!r}."
+        )
+    if width != dim:
+        raise ValueError(
+            f"the backbone makes {width} features and this head takes {dim}: give the backbone "
+            "that made the features it was fitted on."
+        )
 
 
 def export_pictures(
