@@ -1,7 +1,6 @@
 """The main job in small: first run, second run, killed run, and mistakes."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -10,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, child_code
+from tests.forks import Fork
 from tfdp.privacy import Ledger, verify
 
+STEPS = 20
 TINY = [
     "--config=configs/quickstart.py",
     "--config.privacy.batch_size=64",
-    "--config.privacy.steps=6",
+    f"--config.privacy.steps={STEPS}",
     "--config.model.encoder_width=16",
     "--config.model.encoder_depth=1",
     "--config.model.decoder_width=16",
@@ -32,22 +33,14 @@ TINY = [
 ]
 
 
-def launch(workdir: Path, *flags: str) -> subprocess.Popen:
-    command = [sys.executable, "-m", "launch.train_captioner", *TINY, f"--workdir={workdir}"]
-    return subprocess.Popen(
-        [*command, *flags],
-        cwd=ROOT,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+def launch(workdir: Path, *flags: str, devices: int = 1) -> Fork:
+    return Fork(
+        child_code("launch.train_captioner", devices), *TINY, f"--workdir={workdir}", *flags
     )
 
 
-def outcome(workdir: Path, *flags: str) -> tuple[int, str, str]:
-    process = launch(workdir, *flags)
-    out, err = process.communicate(timeout=400)
-    return process.returncode, out, err
+def outcome(workdir: Path, *flags: str, **kwargs: int) -> tuple[int, str, str]:
+    return launch(workdir, *flags, **kwargs).outcome(timeout=400)
 
 
 def updates(workdir: Path) -> int:
@@ -55,22 +48,55 @@ def updates(workdir: Path) -> int:
     return Ledger.read(path).updates if path.exists() else 0
 
 
+def saved_updates(workdir: Path) -> int:
+    """The number of the latest checkpoint."""
+    files = (workdir / "checkpoints").glob("ckpt-*.index")
+    return max(int(file.stem.removeprefix("ckpt-")) for file in files)
+
+
+def stopped(workdir: Path, number: int, *flags: str) -> str:
+    """Sends a run a signal after its third update or later; returns what it logged."""
+    process = launch(workdir, *flags)
+    deadline = time.monotonic() + 300
+    while updates(workdir) < 3 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(number)
+    return process.outcome(timeout=120)[2]
+
+
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
+def killed(tmp_path_factory):
+    """A workdir whose run was killed, and the updates that it holds."""
     workdir = tmp_path_factory.mktemp("run") / "run"
-    code, out, err = outcome(workdir)
-    assert code == 0, err
-    return workdir, out, err
+    stopped(workdir, signal.SIGKILL)
+    return workdir, updates(workdir)
+
+
+@pytest.fixture(scope="module")
+def finished(killed):
+    """The same run, gone on with by the command as users give it: workdir, output, errors."""
+    command = [sys.executable, "-m", "launch.train_captioner", *TINY, f"--workdir={killed[0]}"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400)
+    assert run.returncode == 0, run.stderr
+    return killed[0], run.stdout, run.stderr
+
+
+def test_a_killed_run_goes_on_and_counts_every_update(killed, finished):
+    _, killed_at = killed
+    workdir, _, err = finished
+    assert 3 <= killed_at < STEPS
+    assert f"Going on after update {killed_at}" in err
+    assert updates(workdir) == STEPS
 
 
 def test_the_run_ends_with_everything_in_the_workdir(finished):
     workdir, out, err = finished
     assert "(epsilon, delta) = (8, 1e-05)" in out
     assert "Poisson" in out and "PLD" in out
-    assert "6/6" in err  # the progress bar, with its figures
+    assert f"{STEPS}/{STEPS}" in err  # the progress bar, with its figures
     assert "epsilon=" in err and "loss=" in err
     report = json.loads((workdir / "privacy_report.json").read_text())
-    assert report["steps"] == 6 and report["num_examples"] == 13_575
+    assert report["steps"] == STEPS and report["num_examples"] == 13_575
     assert 7.9 < report["epsilon"] <= 8.0
     for key in (
         "delta",
@@ -95,11 +121,12 @@ def test_the_run_ends_with_everything_in_the_workdir(finished):
     assert metrics["caption_loss"]["captioner"]["captions"] == 1716
     assert 0 < metrics["caption_loss"]["public_unigram"]["per_token"] < 8.01  # ln 3000
     assert set(metrics["few_shot"]) == {"encoder", "random_encoder", "pixels"}
-    assert json.loads((workdir / "config.json").read_text())["privacy"]["steps"] == 6
+    assert json.loads((workdir / "config.json").read_text())["privacy"]["steps"] == STEPS
     for name in ("training_curve.png", "captions.png"):
         assert (workdir / "figures" / name).stat().st_size > 10_000
     assert list((workdir / "tensorboard").rglob("events.out.tfevents.*"))
-    assert list((workdir / "checkpoints").glob("ckpt-6*"))
+    # A kill takes away at most the update that was under way; it stays counted.
+    assert saved_updates(workdir) in (STEPS - 1, STEPS)
 
 
 def test_the_saved_model_captions_picture_bytes_with_tensorflow_alone(finished, tmp_path):
@@ -123,9 +150,9 @@ def test_the_same_command_again_says_that_it_is_finished_and_spends_nothing(fini
     report = json.loads((workdir / "privacy_report.json").read_text())
     code, out, err = outcome(workdir)
     assert code == 0
-    assert "All 6 updates have been made" in err
+    assert f"All {STEPS} updates have been made" in err
     assert "(epsilon, delta) = (8, 1e-05)" in out
-    assert updates(workdir) == 6
+    assert updates(workdir) == STEPS
     assert (workdir / "ledger.jsonl").read_bytes() == before
     again = json.loads((workdir / "privacy_report.json").read_text())
     assert again["counts"] == report["counts"] and again["counts"]["examples_used"] > 200
@@ -136,55 +163,31 @@ def test_other_settings_in_the_same_workdir_are_refused_by_name(finished):
     code, _, err = outcome(finished[0], "--config.privacy.clip_norm=0.5")
     assert code == 1
     assert "config.privacy.clip_norm: 1.0 there, 0.5 here" in err
-    assert updates(finished[0]) == 6
-
-
-def test_a_killed_run_goes_on_and_counts_every_update(tmp_path):
-    process = launch(tmp_path, "--config.privacy.steps=60")
-    deadline = time.monotonic() + 300
-    while updates(tmp_path) < 5 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    killed_at = updates(tmp_path)
-    assert 5 <= killed_at < 60
-    code, out, err = outcome(tmp_path, "--config.privacy.steps=60")
-    assert code == 0, err
-    assert f"Going on after update {killed_at}" in err
-    assert updates(tmp_path) == 60
-    assert json.loads((tmp_path / "privacy_report.json").read_text())["steps"] == 60
+    assert updates(finished[0]) == STEPS
 
 
 def test_sigterm_ends_after_the_update_with_a_checkpoint(tmp_path):
-    process = launch(tmp_path, "--config.privacy.steps=200")
-    deadline = time.monotonic() + 300
-    while updates(tmp_path) < 3 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=120)
+    err = stopped(tmp_path, signal.SIGTERM, "--config.privacy.steps=200")
     assert "Stopped by a signal" in err
     made = updates(tmp_path)
-    assert made < 200
+    assert 3 <= made < 200
     assert list((tmp_path / "checkpoints").glob(f"ckpt-{made}.index"))
     assert not (tmp_path / "privacy_report.json").exists()
 
 
-def test_d11_two_devices_run_the_same_command_and_report_the_same(finished, run_in_subprocess):
-    workdir = finished[0].parent / "mirrored"
-    flags = [*TINY, f"--workdir={workdir}", "--strategy=mirrored"]
-    run_in_subprocess(
-        f"""
-        import runpy, sys
-        sys.argv = ["launch.train_captioner", *{flags!r}]
-        runpy.run_module("launch.train_captioner", run_name="__main__")
-        """,
-        devices=2,
-        timeout=400,
-    )
+def test_d11_two_devices_run_the_same_command_and_report_the_same(finished, tmp_path):
+    workdir = tmp_path / "mirrored"
+    code, _, err = outcome(workdir, "--strategy=mirrored", devices=2)
+    assert code == 0, err
     one = json.loads((finished[0] / "privacy_report.json").read_text())
     two = json.loads((workdir / "privacy_report.json").read_text())
     for key in ("epsilon", "steps", "sampling_probability", "expected_batch_size"):
         assert one[key] == two[key]
+    # A run that was never stopped lacks nothing.
+    assert saved_updates(workdir) == STEPS
+    assert {path.name for path in workdir.iterdir()} == {
+        path.name for path in finished[0].iterdir()
+    }
 
 
 @pytest.mark.parametrize(

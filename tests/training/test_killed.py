@@ -7,13 +7,13 @@ import json
 
 import pytest
 
-from tests.conftest import child_output
+from tests.conftest import fork_output
 
 
 @pytest.fixture(scope="module")
 def facts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("killed")
-    output = child_output("tests.training.killed_case", str(folder), "11", timeout=1200)
+    output = fork_output("tests.training.killed_case", str(folder), "11", timeout=1200)
     found = {}
     for line in output.splitlines():
         found |= json.loads(line)

@@ -114,8 +114,8 @@ def test_noise_too_small_for_the_grid_is_refused_before_the_first_update():
 
 
 @pytest.mark.parametrize("devices", [2])
-def test_several_devices_draw_the_same_noise_once(run_in_subprocess, devices):
-    printed = run_in_subprocess(
+def test_several_devices_draw_the_same_noise_once(run_in_fork, devices):
+    printed = run_in_fork(
         """
         import numpy as np
         import tfdp

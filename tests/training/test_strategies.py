@@ -9,21 +9,27 @@ import numpy as np
 import pytest
 
 import tfdp
+from tests.conftest import fork_output
 
 CASE = "tests.training.distributed_case"
 
 
-def outcome(run_in_subprocess, devices, strategy, case):
-    printed = run_in_subprocess(CASE, strategy, case, devices=devices)
+def outcome(devices, strategy, case):
+    printed = fork_output(CASE, strategy, case, devices=devices)
     return json.loads(printed.strip().splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def one():
+    """The training run on one device."""
+    return outcome(1, "one_device", "train")
 
 
 @pytest.mark.parametrize("devices", [2, 4])
 def test_d2_d3_d6_e1_weights_equal_one_device_at_zero_noise_with_uneven_and_empty_batches(
-    run_in_subprocess, devices
+    one, devices
 ):
-    one = outcome(run_in_subprocess, 1, "one_device", "train")
-    many = outcome(run_in_subprocess, devices, "mirrored", "train")
+    many = outcome(devices, "mirrored", "train")
     assert many["replicas"] == devices
     assert one["weights"] == pytest.approx(many["weights"], abs=1e-6)
     assert one["report"] == many["report"]
@@ -34,21 +40,21 @@ def test_d2_d3_d6_e1_weights_equal_one_device_at_zero_noise_with_uneven_and_empt
 
 
 @pytest.mark.parametrize("devices", [2, 4])
-def test_d1_d10_noise_has_the_same_scale_and_is_drawn_once(run_in_subprocess, devices):
-    many = outcome(run_in_subprocess, devices, "mirrored", "noise")
+def test_d1_d10_noise_has_the_same_scale_and_is_drawn_once(devices):
+    many = outcome(devices, "mirrored", "noise")
     # 1.5 * 2 / 64 within 1 %: a false alarm below 1e-40 (a million coordinates).
     assert many["deviation"] == pytest.approx(0.046875, rel=0.01)
     assert many["replica_spread"] == 0
 
 
-def test_d5_half_precision_on_two_devices_does_what_it_does_on_one(run_in_subprocess):
-    one = outcome(run_in_subprocess, 1, "one_device", "half")["moved"]
-    two = outcome(run_in_subprocess, 2, "mirrored", "half")["moved"]
+def test_d5_half_precision_on_two_devices_does_what_it_does_on_one():
+    one = outcome(1, "one_device", "half")["moved"]
+    two = outcome(2, "mirrored", "half")["moved"]
     assert np.linalg.norm(np.subtract(one, two)) < 0.02 * np.linalg.norm(one)
 
 
-def test_c17_every_example_draws_its_own_dropout_mask_on_two_devices(run_in_subprocess):
-    two = outcome(run_in_subprocess, 2, "mirrored", "dropout")
+def test_c17_every_example_draws_its_own_dropout_mask_on_two_devices():
+    two = outcome(2, "mirrored", "dropout")
     assert two["replica_spread"] == 0
     # Of 64 masks a feature passes Binomial(64, 1/2), times 2: mean 1, deviation 1/8. Were the
     # masks of both replicas the same it would be 1/8 * sqrt(2); 200 features tell 5 deviations.
@@ -64,9 +70,9 @@ def test_d12_d13_splitting_a_model_over_devices_is_refused_with_what_there_is(na
 
 
 def test_a_model_made_outside_the_strategy_is_refused_by_name_and_spends_nothing(
-    run_in_subprocess,
+    run_in_fork,
 ):
-    printed = run_in_subprocess(
+    printed = run_in_fork(
         """
         import tfdp
         from tests.training.models import classifier, compiled, separable
@@ -87,8 +93,8 @@ def test_a_model_made_outside_the_strategy_is_refused_by_name_and_spends_nothing
     assert "0 updates" in printed
 
 
-def test_workers_on_two_machines_agree_with_one_device(run_in_subprocess):
-    printed = run_in_subprocess("tests.training.two_workers", timeout=240)
+def test_workers_on_two_machines_agree_with_one_device(run_in_fork):
+    printed = run_in_fork("tests.training.two_workers", timeout=240)
     first, second, alone = (json.loads(line) for line in printed.strip().splitlines()[-3:])
     assert first["weights"] == second["weights"]
     assert first["weights"] == pytest.approx(alone["weights"], abs=1e-6)
@@ -98,8 +104,8 @@ def test_workers_on_two_machines_agree_with_one_device(run_in_subprocess):
     assert first["secure"]["deviation"] == pytest.approx(0.046875, rel=0.01)
 
 
-def test_d8_a_missing_tpu_is_one_clear_message(run_in_subprocess):
-    printed = run_in_subprocess(
+def test_d8_a_missing_tpu_is_one_clear_message(run_in_fork):
+    printed = run_in_fork(
         """
         import tfdp
         try:

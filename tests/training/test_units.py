@@ -121,7 +121,7 @@ def test_what_does_not_fit_together_is_refused_before_the_first_update():
         )
 
 
-def test_several_devices_give_what_one_gives(run_in_subprocess):
+def test_several_devices_give_what_one_gives(run_in_fork):
     code = """
         import numpy as np
         import tfdp
@@ -138,7 +138,7 @@ def test_several_devices_give_what_one_gives(run_in_subprocess):
         print(strategy.num_replicas_in_sync, *weights)
         """
     one, two = (
-        [float(v) for v in run_in_subprocess(code, devices=n).strip().splitlines()[-1].split()]
+        [float(v) for v in run_in_fork(code, devices=n).strip().splitlines()[-1].split()]
         for n in (1, 2)
     )
     assert (one[0], two[0]) == (1, 2)

@@ -1,10 +1,18 @@
-"""Trains on two workers of this machine and alone, and prints the three outcomes as JSON."""
+"""Trains on two workers of this machine and alone, and prints the three outcomes as JSON.
+
+Every worker is a fork of this process, which must not use TensorFlow before.
+"""
 
 import json
+import multiprocessing
 import os
 import socket
-import subprocess
 import sys
+
+import tfdp
+from tests.training.distributed_case import noise, train
+
+FORKS = multiprocessing.get_context("fork")
 
 
 def free_ports(count):
@@ -17,33 +25,31 @@ def free_ports(count):
     return ports
 
 
-def start(config):
-    env = {**os.environ, **({"TF_CONFIG": json.dumps(config)} if config else {})}
-    return subprocess.Popen(
-        [sys.executable, "-m", __spec__.name, "work"], env=env, stdout=subprocess.PIPE, text=True
-    )
-
-
-def work():
-    import tfdp
-    from tests.training.distributed_case import noise, train
-
+def work(config, outcome):
+    if config:
+        os.environ["TF_CONFIG"] = json.dumps(config)
     strategy = tfdp.choose_strategy("auto")
     quiet = train(strategy)
     noisy = train(strategy, noise=1.0)
     secure = noise(strategy, secure=True)
-    print(json.dumps({"weights": quiet["weights"], "noisy": noisy["weights"], "secure": secure}))
+    outcome.send({"weights": quiet["weights"], "noisy": noisy["weights"], "secure": secure})
+
+
+def start(config):
+    receiver, sender = FORKS.Pipe(duplex=False)
+    worker = FORKS.Process(target=work, args=(config, sender), daemon=True)
+    worker.start()
+    sender.close()  # the worker has the other copy: its death ends the pipe
+    return worker, receiver
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["work"]:
-        work()
-    else:
-        addresses = [f"localhost:{port}" for port in free_ports(2)]
-        tasks = [{"type": "worker", "index": index} for index in range(2)]
-        workers = [start({"cluster": {"worker": addresses}, "task": task}) for task in tasks]
-        for child in [*workers, start(None)]:
-            out, _ = child.communicate()
-            if child.returncode:
-                sys.exit(f"a worker ended with {child.returncode}")
-            print(out.strip().splitlines()[-1])
+    addresses = [f"localhost:{port}" for port in free_ports(2)]
+    tasks = [{"type": "worker", "index": index} for index in range(2)]
+    workers = [start({"cluster": {"worker": addresses}, "task": task}) for task in tasks]
+    for worker, outcome in [*workers, start(None)]:
+        try:
+            print(json.dumps(outcome.recv()))
+        except EOFError:
+            sys.exit("a worker ended without an outcome")
+        worker.join()
