@@ -22,17 +22,19 @@ class Logistic(Method):
     Minimises mean cross-entropy + l2 / 2 |W|^2 over seen rows.
 
     Attributes:
-        l2: strength of the penalty; for rows of unit norm.
+        l2: strength of the penalty, for rows of unit norm. None takes 0.15 / N, a Gaussian
+            prior of one width: the more rows there are, the less it weighs.
         iterations: at most this many.
     """
 
     preparation: ClassVar[Preparation] = Preparation(normalise="root", centre="private", bias=1.0)
 
-    l2: float = 3e-6
+    l2: float | None = None
     iterations: int = 100
 
     def __post_init__(self) -> None:
-        checks.not_negative("l2", self.l2)
+        if self.l2 is not None:
+            checks.not_negative("l2", self.l2)
         checks.positive_int("iterations", self.iterations)
 
     def releases(self, task: Task) -> list[Release]:
@@ -52,13 +54,14 @@ class Logistic(Method):
         """Runs L-BFGS."""
         sums, n = problem.sums, problem.task.num_examples
         shape = sums.width + 1, sums.num_classes
+        l2 = 0.15 / n if self.l2 is None else self.l2
 
         def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
             weights = flat.reshape(shape)
             loss, kernel, bias = sums.loss(weights[:-1], weights[-1])
             gradient = np.vstack([kernel, bias]) / n
-            gradient[:-1] += self.l2 * weights[:-1]
-            penalty = self.l2 / 2 * np.sum(weights[:-1] ** 2)
+            gradient[:-1] += l2 * weights[:-1]
+            penalty = l2 / 2 * np.sum(weights[:-1] ** 2)
             return loss / n + penalty, gradient.ravel().astype(np.float64)
 
         result = optimize.minimize(
