@@ -112,7 +112,8 @@ class RowSums:
         norms = self._factors_and_norms.prod(axis=1) * lengths[self._passes.rows.labels]
         sums, counts = self._sums_by_class(self._factors * _clipping(norms, clip_norm))
         by_plain = np.outer(sums.sum(axis=1), probabilities) - sums
-        return by_plain, counts.sum() * probabilities - counts
+        by_offset = counts.sum() * probabilities - counts
+        return by_plain.astype(np.float32), by_offset.astype(np.float32)
 
     def loss(self, kernel: np.ndarray, bias: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         """The sum of softmax cross-entropies and of their gradients, unclipped: not private."""
