@@ -53,7 +53,7 @@ _tf.config.set_logical_device_configuration(
 """
 
 
-def child_code(code_or_module: str, devices: int) -> str:
+def child_code(code_or_module: str, devices: int = 1) -> str:
     """The program of a child: logical devices first, then a module, a file or the given code."""
     prelude = _LOGICAL_DEVICES.format(devices=devices) if devices > 1 else ""
     if code_or_module.endswith(".py"):

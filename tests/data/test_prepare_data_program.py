@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import child_code
 from tests.data.fake_package import small_package
+from tests.forks import Fork
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -45,6 +47,7 @@ def test_an_archive_becomes_a_data_set(tmp_path):
     ],
 )
 def test_wrong_flags_get_one_clear_line(tmp_path, flags, message):
-    done = _run(*flags, f"--output={tmp_path}")
-    assert done.returncode != 0
-    assert message in done.stderr and "Traceback" not in done.stderr
+    program = child_code("launch.prepare_data")
+    code, _, err = Fork(program, *flags, f"--output={tmp_path}").outcome()
+    assert code > 0
+    assert message in err and "Traceback" not in err

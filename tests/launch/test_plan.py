@@ -1,38 +1,11 @@
 """`python -m launch.plan`: what a run costs, before it runs."""
 
-import json
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-
-# Runs the launch once for each list of arguments, in forks of a process that imported it once.
-MANY = """
-import json, os, sys, tempfile
-from launch import plan
-from launch._cli import run_program
-results = []
-for arguments in json.loads(sys.argv[1]):
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        child = os.fork()
-        if not child:
-            os.dup2(out.fileno(), 1)
-            os.dup2(err.fileno(), 2)
-            sys.argv = ["launch.plan", *arguments]
-            run_program(plan.main)
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        texts = []
-        for file in (out, err):
-            file.seek(0)
-            texts.append(file.read().decode())
-        results.append([code, *texts])
-print("RESULTS" + json.dumps(results))
-"""
+from tests.conftest import child_code
+from tests.forks import Fork
 
 DPCAP = "--config=configs/dpcap.py:base"
 QUICK = "--config=configs/quickstart.py"
@@ -70,17 +43,8 @@ WRONG = {
 def results():
     """Exit code, output and errors of each case, by name."""
     cases = {**RIGHT, **{name: arguments for name, (arguments, _) in WRONG.items()}}
-    child = subprocess.run(
-        [sys.executable, "-c", MANY, json.dumps(list(cases.values()))],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert child.returncode == 0, child.stderr
-    answers = json.loads(child.stdout.split("RESULTS")[1])
-    return dict(zip(cases, answers, strict=True))
+    program = child_code("launch.plan")
+    return {name: Fork(program, *arguments).outcome() for name, arguments in cases.items()}
 
 
 def row(text, name):

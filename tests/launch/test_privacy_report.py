@@ -2,10 +2,7 @@
 
 import csv
 import json
-import os
 import re
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -16,7 +13,8 @@ from launch import privacy_report
 from launch._last_layer_export import write_spent
 from launch._last_layer_study import Cell
 from launch._spent import EXPORTED, spent_text
-from tests.conftest import ROOT
+from tests.conftest import child_code
+from tests.forks import Fork
 from tfdp.privacy import (
     Ledger,
     PrivacyPlan,
@@ -208,18 +206,11 @@ def test_a_changed_ledger_is_refused_even_with_overwrite(folder):
 
 
 def test_no_folder_is_made_where_none_was(tmp_path):
-    command = [sys.executable, "-m", "launch.privacy_report", f"--workdir={tmp_path / 'nowhere'}"]
-    run = subprocess.run(
-        command,
-        cwd=ROOT,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 1 and run.stdout == ""
-    assert run.stderr.splitlines()[-1].startswith("error: there is no folder ")
-    assert "Traceback" not in run.stderr
+    workdir = tmp_path / "nowhere"
+    code, out, err = Fork(child_code("launch.privacy_report"), f"--workdir={workdir}").outcome()
+    assert code == 1 and out == ""
+    assert err.splitlines()[-1].startswith("error: there is no folder ")
+    assert "Traceback" not in err
     assert list(tmp_path.iterdir()) == []
 
 
