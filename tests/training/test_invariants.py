@@ -53,9 +53,14 @@ def test_a4_a10_every_engine_gives_the_same_weights(engine):
     )
 
 
+@pytest.fixture(scope="module")
+def whole():
+    """A run whose batches fit into one microbatch."""
+    return movement(rows=40, batch=8, steps=3, microbatch_size=64)
+
+
 @pytest.mark.parametrize("microbatch_size", [1, 3, 16, 500])
-def test_a9_a24_a29_microbatches_and_padding_change_nothing(microbatch_size):
-    whole = movement(rows=40, batch=8, steps=3, microbatch_size=64)
+def test_a9_a24_a29_microbatches_and_padding_change_nothing(microbatch_size, whole):
     parts = movement(rows=40, batch=8, steps=3, microbatch_size=microbatch_size)
     np.testing.assert_allclose(parts, whole, atol=1e-6)
 

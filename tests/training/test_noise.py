@@ -29,8 +29,21 @@ def noise_of_fit(clip=2.0, noise=1.5, steps=1, rate=1.0, layers=1, batch=64, **k
     return model.get_weights()
 
 
-def test_a13_deviation_is_noise_multiplier_times_clip_over_expected_batch():
+@pytest.fixture(scope="module")
+def weights():
+    """One run as above, which many tests look at."""
     (weights,) = noise_of_fit()
+    return weights
+
+
+@pytest.fixture(scope="module")
+def whole():
+    """The same run, every batch in one microbatch."""
+    (weights,) = noise_of_fit(microbatch_size=256)
+    return weights
+
+
+def test_a13_deviation_is_noise_multiplier_times_clip_over_expected_batch(weights):
     assert weights.std() == pytest.approx(1.5 * 2 / 64, rel=0.01)  # 0.046875
     assert abs(weights.mean()) < 5 * 0.046875 / SIZE
 
@@ -41,22 +54,21 @@ def test_a14_deviation_is_linear_in_the_clip_norm(clip):
     assert weights.std() == pytest.approx(1.5 * clip / 64, rel=0.01)
 
 
-def test_a15_learning_rate_scales_the_noise_exactly():
-    (full,), (tenth,) = noise_of_fit(rate=1.0), noise_of_fit(rate=0.125)
-    np.testing.assert_array_equal(full * np.float32(0.125), tenth)
+def test_a15_learning_rate_scales_the_noise_exactly(weights):
+    (eighth,) = noise_of_fit(rate=0.125)
+    np.testing.assert_array_equal(weights * np.float32(0.125), eighth)
 
 
 @pytest.mark.parametrize("microbatch_size", [64, 16, 7])
-def test_a16_one_draw_an_update_whatever_the_number_of_microbatches(microbatch_size):
-    (weights,) = noise_of_fit(microbatch_size=microbatch_size)
-    (whole,) = noise_of_fit(microbatch_size=256)
-    np.testing.assert_allclose(weights, whole, rtol=1e-6)
+def test_a16_one_draw_an_update_whatever_the_number_of_microbatches(microbatch_size, whole):
+    (parts,) = noise_of_fit(microbatch_size=microbatch_size)
+    np.testing.assert_allclose(parts, whole, rtol=1e-6)
 
 
-def test_a17_noise_is_independent_across_weights_and_steps():
+def test_a17_noise_is_independent_across_weights_and_steps(weights):
     first, second = noise_of_fit(layers=2)
-    (one,), (two,) = noise_of_fit(steps=1), noise_of_fit(steps=2)
-    for a, b in ((first, second), (one, two - one)):
+    (two,) = noise_of_fit(steps=2)
+    for a, b in ((first, second), (weights, two - weights)):
         assert abs(np.corrcoef(a.ravel(), b.ravel())[0, 1]) < 5e-3  # five standard errors
 
 
@@ -69,8 +81,7 @@ def test_a_seed_makes_noise_repeatable():
     np.testing.assert_array_equal(noise_of_fit(seed=3), noise_of_fit(seed=3))
 
 
-def test_noise_is_gaussian():
-    (weights,) = noise_of_fit()
+def test_noise_is_gaussian(weights):
     scaled = np.sort(weights.ravel() / weights.std())
     # Shares of a million draws beyond 1, 2 and 3 deviations; five standard errors each.
     for bound, share in ((1, 0.317311), (2, 0.045500), (3, 0.0026998)):
