@@ -12,7 +12,7 @@ from absl import logging
 
 from launch._last_layer_study import Cell, Data, fit_chosen, make_backbone, tune_cell
 from launch._spent import EXPORTED, OWN_SEED, exports, spent_text
-from launch._workdir import Workdir
+from launch._workdir import Workdir, write_whole
 from tfdp.privacy import PrivacyReport, Segment
 from tfdp.transfer import checks
 from tfdp.transfer.backbones import Backbone
@@ -102,9 +102,7 @@ def write_spent(
         "tuning_spent": spent_text(chosen.spent),
     }
     made = [*exports(path.parent), spent]
-    whole = path.with_name(path.name + ".new")
-    whole.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
-    whole.replace(path)
+    write_whole(path, json.dumps(made, indent=1))
 
 
 def export_cell(cells: Sequence[Cell], config: ml_collections.ConfigDict) -> Cell:

@@ -76,7 +76,7 @@ class Workdir:
           ValueError: The folder holds results on other features.
         """
         if not self.features.exists():
-            _write_whole(self.features, json.dumps({"sha256": checksum}))
+            write_whole(self.features, json.dumps({"sha256": checksum}))
         elif json.loads(self.features.read_text(encoding="utf-8")) != {"sha256": checksum}:
             raise ValueError(
                 f"--workdir={self.path} holds results on other features than config.features has "
@@ -100,7 +100,7 @@ class Workdir:
         fixed = [{k: v for k, v in c.items() if k not in may_change} for c in (theirs, ours)]
         if fixed[0] == fixed[1]:
             if theirs != ours or not self.config.exists():
-                _write_whole(self.config, json.dumps(ours, indent=2))
+                write_whole(self.config, json.dumps(ours, indent=2))
         else:
             changed = ", ".join(_differences("config", *fixed))
             raise ValueError(
@@ -109,7 +109,7 @@ class Workdir:
             )
 
 
-def _write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str) -> None:
     """Writes a file that a run killed here leaves no half of."""
     whole = path.with_name(path.name + ".new")
     whole.write_text(text + "\n", encoding="utf-8")
