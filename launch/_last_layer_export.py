@@ -12,8 +12,9 @@ from absl import logging
 
 from launch._last_layer_study import Cell, Data, fit_chosen, make_backbone, tune_cell
 from launch._spent import EXPORTED, OWN_SEED, exports, spent_text
-from launch._workdir import Workdir, write_whole
+from launch._workdir import Workdir
 from tfdp.privacy import PrivacyReport, Segment
+from tfdp.privacy._report_file import write_whole
 from tfdp.transfer import checks
 from tfdp.transfer.backbones import Backbone
 from tfdp.transfer.sampled import SAMPLED
@@ -102,7 +103,7 @@ def write_spent(
         "tuning_spent": spent_text(chosen.spent),
     }
     made = [*exports(path.parent), spent]
-    write_whole(path, json.dumps(made, indent=1))
+    write_whole(path, json.dumps(made, indent=1) + "\n")
 
 
 def export_cell(cells: Sequence[Cell], config: ml_collections.ConfigDict) -> Cell:

@@ -12,6 +12,7 @@ import ml_collections
 
 from tfdp.privacy import Ledger
 from tfdp.privacy._lock import FileLock, LockedError
+from tfdp.privacy._report_file import write_whole
 
 
 class Workdir:
@@ -76,7 +77,7 @@ class Workdir:
           ValueError: The folder holds results on other features.
         """
         if not self.features.exists():
-            write_whole(self.features, json.dumps({"sha256": checksum}))
+            write_whole(self.features, json.dumps({"sha256": checksum}) + "\n")
         elif json.loads(self.features.read_text(encoding="utf-8")) != {"sha256": checksum}:
             raise ValueError(
                 f"--workdir={self.path} holds results on other features than config.features has "
@@ -100,20 +101,13 @@ class Workdir:
         fixed = [{k: v for k, v in c.items() if k not in may_change} for c in (theirs, ours)]
         if fixed[0] == fixed[1]:
             if theirs != ours or not self.config.exists():
-                write_whole(self.config, json.dumps(ours, indent=2))
+                write_whole(self.config, json.dumps(ours, indent=2) + "\n")
         else:
             changed = ", ".join(_differences("config", *fixed))
             raise ValueError(
                 f"--workdir={self.path} holds a run with other settings ({changed}). Use another "
                 "folder, or the settings of its config.json."
             )
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Writes a file that a run killed here leaves no half of."""
-    whole = path.with_name(path.name + ".new")
-    whole.write_text(text + "\n", encoding="utf-8")
-    whole.replace(path)
 
 
 def _differences(name: str, old: Any, new: Any) -> list[str]:

@@ -43,8 +43,7 @@ def check_backbone(backbone: object, dim: int) -> None:
         ValueError: it makes rows of another width.
     """
     if isinstance(backbone, Backbone):
-        size = backbone.image_size
-        width = backbone.features(tf.zeros([1, size, size, 3])).shape[-1]
+        width = backbone.row_of_black().shape[-1]
     elif isinstance(backbone, keras.Model):
         width = backbone.outputs[0].shape[-1]
     else:

@@ -113,6 +113,7 @@ class RowSums:
         sums, counts = self._sums_by_class(self._factors * _clipping(norms, clip_norm))
         by_plain = np.outer(sums.sum(axis=1), probabilities) - sums
         by_offset = counts.sum() * probabilities - counts
+        # Like the sums of later steps: noise is drawn in their precision.
         return by_plain.astype(np.float32), by_offset.astype(np.float32)
 
     def loss(self, kernel: np.ndarray, bias: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:

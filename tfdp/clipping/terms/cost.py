@@ -31,8 +31,8 @@ def explicit_is_cheaper(positions: int, p: int, q: int) -> bool:
 def cheapest_for_convolution(product: int, gram: int, numbers: int, groups: int, held: int) -> str:
     """Returns "explicit", "streamed" or "gram" for a convolution of ``groups`` blocks.
 
-    Streamed: form the gradient for the norm, one place of the kernel after the other, throw it
-    away, and form the clipped sum from inputs and output gradients.
+    Streamed: form the gradient for the norm, one place along its first axis after the other, throw
+    it away, and form the clipped sum from inputs and output gradients.
 
     Args:
       product: Multiplications of the gradient of one group.

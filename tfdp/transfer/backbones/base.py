@@ -48,6 +48,10 @@ class Backbone:
         """
         return pooled(self.network(self.preprocess(resized(pictures, self.image_size))))
 
+    def row_of_black(self) -> tf.Tensor:
+        """The feature row `[1, D]` of a black picture: tells what rows look like."""
+        return self.features(tf.zeros([1, self.image_size, self.image_size, 3]))
+
 
 def resized(pictures: tf.Tensor, size: int) -> tf.Tensor:
     """Square pictures at `[B, size, size, 3]`, float32 in 0..255; bicubic, antialiased."""

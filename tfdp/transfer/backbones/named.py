@@ -182,11 +182,11 @@ def _stored(name: str, weights: _Path | None, image_size: int | None) -> Backbon
 
 def _tried(backbone: Backbone) -> Backbone:
     """The backbone, if it makes a feature row of a black picture: a file may hold anything."""
-    size = backbone.image_size
     try:
-        shape = backbone.features(tf.zeros([1, size, size, 3])).shape
+        shape = backbone.row_of_black().shape
     except Exception as error:  # whatever the network raises about its inputs
         said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        size = backbone.image_size
         raise BackboneError(
             f"{backbone.name}: does not take RGB pictures [B, {size}, {size}, 3] ({said})"
         ) from error

@@ -61,8 +61,8 @@ def open_splits(dataset: str, splits: Sequence[str], path: _Path | None = None) 
     sets = [open_pictures(dataset, split, path) for split in splits]
     first = sets[0]
     for other in sets[1:]:
-        differing = set(first.class_names) ^ set(other.class_names)
         if list(first.class_names) != list(other.class_names):
+            differing = set(first.class_names) ^ set(other.class_names)
             raise DatasetError(
                 f"splits {first.split!r} and {other.split!r} have other classes "
                 f"({', '.join(sorted(differing)[:5]) or 'in another order'}): their labels would "
