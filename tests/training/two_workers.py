@@ -53,3 +53,5 @@ if __name__ == "__main__":
         except EOFError:
             sys.exit("a worker ended without an outcome")
         worker.join()
+        if worker.exitcode:
+            sys.exit(f"a worker ended with {worker.exitcode}")
