@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfdp.clipping.terms.base import ExplicitTerm, Term, row_squares, scale_rows, select_rows
 from tfdp.clipping.terms.cost import cheapest_for_convolution, shifts_cost
+from tfdp.clipping.terms.gram import gram_matrices
 from tfdp.clipping.terms.matmul import MatMulTerm
 from tfdp.clipping.terms.rounding import raised_gram, raised_product
 from tfdp.clipping.terms.window import Window, blocks
@@ -75,7 +76,7 @@ class ConvolutionTerm(Term):
             return raised_product(squares, scale)
         gram_in = self._gram_of_inputs()
         gradients = self._by_group(self.output_gradients)
-        gram_out = tf.matmul(gradients, gradients, transpose_b=True)
+        gram_out = gram_matrices(gradients)
         scale = tf.reduce_sum(tf.linalg.trace(gram_in) * tf.linalg.trace(gram_out), axis=1)
         length = math.prod(self.window.size) * self.inputs.shape[-1] + gradients.shape[-1]
         return raised_gram(tf.reduce_sum(gram_in * gram_out, axis=[1, 2, 3]), scale, length)
@@ -151,8 +152,7 @@ class ConvolutionTerm(Term):
         for phase, starts, grid in self._seen_phases():
             zeros = (0,) * len(grid)
             values = self._by_group(self._phases[(*phase, slice(None), *blocks(zeros, grid))])
-            gram = tf.matmul(values, values, transpose_b=True)
-            total.append(sum_of_shifts(gram, grid, starts, self._positions))
+            total.append(sum_of_shifts(gram_matrices(values), grid, starts, self._positions))
         return tf.add_n(total)
 
     def _seen_phases(self) -> Iterator[tuple[tuple[int, ...], list[list[int]], tuple[int, ...]]]:

@@ -7,6 +7,7 @@ import dataclasses
 import tensorflow as tf
 
 from tfdp.clipping.terms.base import Term, scale_rows, select_rows
+from tfdp.clipping.terms.gram import gram_matrices
 from tfdp.clipping.terms.rounding import raised_gram
 
 
@@ -27,7 +28,7 @@ class LookupTerm(Term):
     def squared_norm(self) -> tf.Tensor:
         # Rows of the table that one example reads twice add up before the norm is taken.
         same = self.ids[:, :, tf.newaxis] == self.ids[:, tf.newaxis, :]
-        gram = tf.matmul(self.output_gradients, self.output_gradients, transpose_b=True)
+        gram = gram_matrices(self.output_gradients)
         zero = tf.zeros([], gram.dtype)
         lengths = tf.norm(self.output_gradients, axis=2, keepdims=True)
         scale = tf.where(same, tf.matmul(lengths, lengths, transpose_b=True), zero)

@@ -10,9 +10,11 @@ import tensorflow as tf
 
 from tfdp.clipping.terms.base import ExplicitTerm, Term, row_squares, scale_rows, select_rows
 from tfdp.clipping.terms.cost import explicit_is_cheaper
+from tfdp.clipping.terms.gram import gram_matrices
 from tfdp.clipping.terms.rounding import raised_gram, raised_product
 
 _FEW_POSITIONS = 4
+_FEW_ENTRIES = 2**20  # of a weight: the transposition costs next to nothing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,9 +53,7 @@ class MatMulTerm(Term):
             inputs = scale_rows(coefficients, inputs)
         else:
             gradients = scale_rows(coefficients, gradients)
-        total = tf.matmul(
-            tf.reshape(inputs, [-1, p]), tf.reshape(gradients, [-1, q]), transpose_a=True
-        )
+        total = _sum_of_products(tf.reshape(inputs, [-1, p]), tf.reshape(gradients, [-1, q]))
         return tf.reshape(total, self.shape)
 
     def per_example(self) -> tf.Tensor:
@@ -118,6 +118,19 @@ class GroupedMatMulTerm(Term):
         return MatMulTerm(inputs, gradients, (math.prod(self.sizes) // self.inputs.shape[1],))
 
 
+def _sum_of_products(inputs: tf.Tensor, gradients: tf.Tensor) -> tf.Tensor:
+    """Returns ``inputs^T @ gradients`` of ``[N, p]`` and ``[N, q]``.
+
+    On CPUs a product with few columns takes up to a quarter longer than its transpose. XLA would
+    swap a product that is transposed as a whole back, so its halves are.
+    """
+    p, q = inputs.shape[1], gradients.shape[1]
+    if p < 2 * q or p * q > _FEW_ENTRIES:
+        return tf.matmul(inputs, gradients, transpose_a=True)
+    halves = tf.split(tf.matmul(gradients, inputs, transpose_a=True), [p // 2, p - p // 2], axis=1)
+    return tf.concat([tf.transpose(half) for half in halves], axis=0)
+
+
 def gram_product(inputs: tf.Tensor, output_gradients: tf.Tensor) -> tf.Tensor:
     """Returns ``|inputs[i]^T output_gradients[i]|^2`` for ``[B, T, p]`` and ``[B, T, q]``.
 
@@ -126,8 +139,7 @@ def gram_product(inputs: tf.Tensor, output_gradients: tf.Tensor) -> tf.Tensor:
     """
     if inputs.shape[1] <= _FEW_POSITIONS:
         return _small_gram_product(inputs, output_gradients)
-    gram_in = tf.matmul(inputs, inputs, transpose_b=True)
-    gram_out = tf.matmul(output_gradients, output_gradients, transpose_b=True)
+    gram_in, gram_out = gram_matrices(inputs), gram_matrices(output_gradients)
     scale = tf.linalg.trace(gram_in) * tf.linalg.trace(gram_out)  # |inputs|^2 |gradients|^2
     length = inputs.shape[2] + output_gradients.shape[2]
     return raised_gram(tf.reduce_sum(gram_in * gram_out, axis=[1, 2]), scale, length)
