@@ -46,7 +46,8 @@ class MatMulTerm(Term):
 
     def weighted_sum(self, coefficients: tf.Tensor) -> tf.Tensor:
         if self.forms_gradients:
-            return tf.reshape(ExplicitTerm(self._matrices).weighted_sum(coefficients), self.shape)
+            total = ExplicitTerm(self._matrices).weighted_sum(coefficients)
+            return tf.reshape(tf.transpose(total) if self._few_columns else total, self.shape)
         inputs, gradients = self.inputs, self.output_gradients
         p, q = inputs.shape[2], gradients.shape[2]
         if p < q:  # the factors go to the narrower side
@@ -57,7 +58,10 @@ class MatMulTerm(Term):
         return tf.reshape(total, self.shape)
 
     def per_example(self) -> tf.Tensor:
-        return tf.reshape(self._matrices, [-1, *self.shape])
+        matrices = self._matrices
+        if self._few_columns:
+            matrices = tf.linalg.matrix_transpose(matrices)
+        return tf.reshape(matrices, [-1, *self.shape])
 
     def keep(self, rows: tf.Tensor) -> MatMulTerm:
         return MatMulTerm(
@@ -66,9 +70,16 @@ class MatMulTerm(Term):
             self.shape,
         )
 
+    @property
+    def _few_columns(self) -> bool:
+        return few_columns(self.inputs.shape[2], self.output_gradients.shape[2])
+
     @functools.cached_property  # the sum takes what the norm was taken from
-    def _matrices(self) -> tf.Tensor:  # [B, p, q]
-        return tf.matmul(self.inputs, self.output_gradients, transpose_a=True)
+    def _matrices(self) -> tf.Tensor:  # [B, p, q], or [B, q, p] where q is small
+        left, right = self.inputs, self.output_gradients
+        if self._few_columns:
+            left, right = right, left
+        return tf.matmul(left, right, transpose_a=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,15 +129,20 @@ class GroupedMatMulTerm(Term):
         return MatMulTerm(inputs, gradients, (math.prod(self.sizes) // self.inputs.shape[1],))
 
 
-def _sum_of_products(inputs: tf.Tensor, gradients: tf.Tensor) -> tf.Tensor:
-    """Returns ``inputs^T @ gradients`` of ``[N, p]`` and ``[N, q]``.
+def few_columns(p: int, q: int) -> bool:
+    """Whether a product ``[p, q]`` is better formed as its transpose.
 
-    On CPUs a product with few columns takes up to a quarter longer than its transpose. XLA would
-    swap a product that is transposed as a whole back, so its halves are.
+    On CPUs one with few columns takes up to a quarter longer.
     """
+    return p >= 2 * q
+
+
+def _sum_of_products(inputs: tf.Tensor, gradients: tf.Tensor) -> tf.Tensor:
+    """Returns ``inputs^T @ gradients`` of ``[N, p]`` and ``[N, q]``."""
     p, q = inputs.shape[1], gradients.shape[1]
-    if p < 2 * q or p * q > _FEW_ENTRIES:
+    if not few_columns(p, q) or p * q > _FEW_ENTRIES:
         return tf.matmul(inputs, gradients, transpose_a=True)
+    # By halves, since XLA swaps a product that is transposed as a whole back.
     halves = tf.split(tf.matmul(gradients, inputs, transpose_a=True), [p // 2, p - p // 2], axis=1)
     return tf.concat([tf.transpose(half) for half in halves], axis=0)
 
