@@ -99,6 +99,18 @@ def test_c4_ignored_classes_do_not_count(reduction):
     np.testing.assert_allclose(found.losses, exact, rtol=1e-6)
 
 
+@pytest.mark.parametrize("compiled", [True, False])
+def test_c4_tokens_that_keras_masks_do_not_count(compiled):
+    def build():
+        tokens = keras.layers.Input((6,), dtype="int32")
+        embedded = keras.layers.Embedding(9, 4, mask_zero=True)(tokens)
+        return keras.Model(tokens, keras.layers.Dense(7)(embedded))
+
+    x = TOKENS.copy()
+    x[:, 4:], x[:, 0] = 0, 1
+    check(build, x, TARGETS, tokens_loss(), engines=["single_pass"], jit_compile=compiled)
+
+
 def test_an_example_with_no_real_token_contributes_zero():
     y = TARGETS.copy()
     y[1] = 0

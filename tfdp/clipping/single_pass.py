@@ -17,6 +17,7 @@ from tfdp.clipping.forward import Batch, Forward
 from tfdp.clipping.mapped import mapped_call
 from tfdp.clipping.plan import Plan
 from tfdp.clipping.recording import Recorder, RecordingScope
+from tfdp.clipping.rows import with_mask_of
 from tfdp.clipping.terms import Term, merge
 
 
@@ -115,4 +116,4 @@ def _gradient_formed_once(outputs: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     def formed_once(tensor):
         return tf.identity(tensor), lambda gradient: gradient / one
 
-    return formed_once(outputs)
+    return with_mask_of(outputs, formed_once(outputs))  # the loss leaves masked tokens out
