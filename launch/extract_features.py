@@ -60,18 +60,19 @@ def _extract() -> dict[str, Extracted]:
     backbone = load_backbone(_BACKBONE.value, _WEIGHTS.value, _IMAGE_SIZE.value)
     header = feature_header(backbone, sets[0].name, sets[0].class_names, _DTYPE.value)
     writer = FeatureWriter(_OUTPUT.value, header)
-    return {
-        pictures.split: extract(
-            backbone,
-            pictures,
-            writer,
-            dtype=_DTYPE.value,
-            batch_size=_BATCH_SIZE.value,
-            shard_rows=_SHARD_ROWS.value,
-            limit=_LIMIT.value,
-        )
-        for pictures in sets
-    }
+    with writer.locked():
+        return {
+            pictures.split: extract(
+                backbone,
+                pictures,
+                writer,
+                dtype=_DTYPE.value,
+                batch_size=_BATCH_SIZE.value,
+                shard_rows=_SHARD_ROWS.value,
+                limit=_LIMIT.value,
+            )
+            for pictures in sets
+        }
 
 
 def _convert() -> dict[str, Extracted]:
@@ -87,13 +88,15 @@ def _convert() -> dict[str, Extracted]:
         "dtype": _DTYPE.value,
     }
     split = _SPLITS.value[0]
-    outcome = convert_tfrecords(
-        _DATA_PATH.value,
-        split,
-        FeatureWriter(_OUTPUT.value, header),
-        dtype=_DTYPE.value,
-        shard_rows=_SHARD_ROWS.value,
-    )
+    writer = FeatureWriter(_OUTPUT.value, header)
+    with writer.locked():
+        outcome = convert_tfrecords(
+            _DATA_PATH.value,
+            split,
+            writer,
+            dtype=_DTYPE.value,
+            shard_rows=_SHARD_ROWS.value,
+        )
     return {split: outcome}
 
 

@@ -91,6 +91,23 @@ def test_an_interrupted_extraction_goes_on_and_a_finished_one_does_nothing(tmp_p
     assert (tmp_path / "train" / "features-00000.npy").stat().st_mtime_ns == first
 
 
+def test_a_second_writer_is_kept_out_and_goes_on_with_what_the_first_wrote(tmp_path):
+    first, second = (FeatureWriter(tmp_path, HEADER) for _ in range(2))
+    options = {"dtype": "float32", "batch_size": 4, "shard_rows": 6}
+    with first.locked():
+        with (
+            pytest.raises(FeatureFileError, match="is being written by this process"),
+            second.locked(),
+        ):
+            pass
+        extract(BACKBONE, _pictures(), first, **options)
+    test = _Failing("toys", "test", ["a", "b", "c"], PICTURES, LABELS)
+    test.stop_at, test.bad = -1, ()
+    with second.locked():
+        extract(BACKBONE, test, second, **options)
+    assert FeatureFolder(tmp_path, verify=True).splits == ["train", "test"]
+
+
 def test_a_lost_shard_is_made_again(tmp_path):
     _extract(tmp_path, _pictures())
     (tmp_path / "train" / "features-00001.npy").unlink()

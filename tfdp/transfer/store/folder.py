@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tfdp.privacy._lock import FileLock, LockedError
 from tfdp.transfer.rows import Rows
 from tfdp.transfer.store.shards import FeatureFileError, NpyPart, sha256, write_npy
 
@@ -107,10 +109,38 @@ class FeatureWriter:
 
     def __init__(self, path: str | os.PathLike[str], header: Mapping[str, Any]) -> None:
         self.path = Path(path)
+        self._header = header
         self.manifest: dict[str, Any] = {"format": _FORMAT, **header, "splits": {}}
+        self._take_up()
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keeps other writers out, after taking up what they have written.
+
+        Each holds the whole book: two at once would strike out each other's shards.
+
+        Raises:
+            FeatureFileError: one is at it already, or has begun features of another kind.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            lock = FileLock(self.path / f".{MANIFEST}.lock")
+        except LockedError as error:
+            raise FeatureFileError(
+                f"{self.path}: is being written by {error}: wait for it to end, or choose another "
+                "output folder."
+            ) from None
+        try:
+            self._take_up()
+            yield
+        finally:
+            lock.release()
+
+    def _take_up(self) -> None:
+        """Goes on with the book that is there, if it is of the same features."""
         if (self.path / MANIFEST).exists():
             found = read_manifest(self.path)
-            differing = [k for k in header if found.get(k) != header[k]]
+            differing = [k for k in self._header if found.get(k) != self._header[k]]
             if differing:
                 raise FeatureFileError(
                     f"{self.path}: holds features of another kind; {', '.join(differing)} differ. "
