@@ -97,6 +97,22 @@ def test_npz_arrays(tmp_path):
         open_pictures("npz", "test", tmp_path / "a.npz")
 
 
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (np.array([0.5, 1.0]), r"labels must be whole numbers from 0, y_train holds others"),
+        (np.array([np.nan, 1.0]), "must be whole numbers"),
+        (np.array(["cat", "dog"]), "must be whole numbers"),
+        (np.array([0, 0]), "has 1 class: a classifier needs two or more"),
+    ],
+)
+def test_labels_that_no_classifier_can_learn_are_refused(tmp_path, labels, message):
+    file = tmp_path / "few.npz"
+    np.savez(file, x_train=np.zeros((2, 4, 4), np.uint8), y_train=labels)
+    with pytest.raises(DatasetError, match=message):
+        open_splits("npz", ["train"], file)
+
+
 def test_missing_and_damaged_packages_are_named(tmp_path):
     with pytest.raises(DatasetError, match="holds no data_batch_1.png"):
         open_pictures("cifar10", "train", tmp_path)

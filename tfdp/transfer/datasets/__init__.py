@@ -13,7 +13,17 @@ from tfdp.transfer.datasets.packaged import (
 )
 from tfdp.transfer.datasets.stored import FolderPictures, TfdsPictures, npz_pictures
 
-__all__ = ["ArrayPictures", "DatasetError", "PictureSet", "open_pictures", "open_splits"]
+__all__ = [
+    "COMMON",
+    "ArrayPictures",
+    "DatasetError",
+    "PictureSet",
+    "open_pictures",
+    "open_splits",
+]
+
+#: Data sets of which everybody has the same copy.
+COMMON = ("cifar10", "mnist", "fashion_mnist")
 
 _Path = str | os.PathLike[str]
 _PACKAGED: dict[str, Callable[[_Path, str], PictureSet]] = {
@@ -53,13 +63,19 @@ def open_splits(dataset: str, splits: Sequence[str], path: _Path | None = None) 
         splits: one name or more.
 
     Raises:
-        DatasetError: as for `open_pictures`; or no split is named, or the splits have other
-            classes: label 1 would mean one thing in training and another in the test.
+        DatasetError: as for `open_pictures`; or no split is named; or there is a single class;
+            or the splits have other classes: label 1 would mean one thing in training and another
+            in the test.
     """
     if not splits:
         raise DatasetError("no split is named: splits must be one name or more, as 'train,test'.")
     sets = [open_pictures(dataset, split, path) for split in splits]
     first = sets[0]
+    if len(first.class_names) < 2:
+        raise DatasetError(
+            f"data set {first.name!r} has {len(first.class_names)} class: a classifier needs two "
+            "or more. In folders of pictures every class has a folder of its own in each split."
+        )
     for other in sets[1:]:
         if list(first.class_names) != list(other.class_names):
             differing = set(first.class_names) ^ set(other.class_names)

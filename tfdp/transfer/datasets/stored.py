@@ -61,17 +61,34 @@ class FolderPictures(PictureSet):
 
 
 def npz_pictures(path: str | os.PathLike[str], split: str) -> ArrayPictures:
-    """Pictures of a .npz file with arrays `x_<split>` and `y_<split>`, as Keras stores them."""
+    """Pictures of a .npz file with arrays `x_<split>` and `y_<split>`, as Keras stores them.
+
+    Raises:
+        DatasetError: it has no such arrays, or is damaged; or labels are not whole numbers.
+    """
     try:
         with np.load(path, allow_pickle=False) as arrays:
             pictures, labels = arrays[f"x_{split}"], arrays[f"y_{split}"].reshape(-1)
-            classes = max(int(arrays[k].max()) for k in arrays.files if k.startswith("y_")) + 1
+            every = [_whole(path, k, arrays[k]) for k in arrays.files if k.startswith("y_")]
+            classes = max(int(array.max()) for array in every) + 1
+    except DatasetError:
+        raise
     except KeyError as error:
         raise DatasetError(f"{path}: needs arrays x_{split} and y_{split} ({error}).") from error
     except (OSError, ValueError) as error:
         raise DatasetError(f"{path}: not a readable .npz file ({error}).") from error
     names = [str(label) for label in range(classes)]
     return ArrayPictures(Path(path).stem, split, names, pictures, labels)
+
+
+def _whole(path: str | os.PathLike[str], name: str, labels: np.ndarray) -> np.ndarray:
+    """Labels, if all are whole numbers; others would be rounded to classes that are not theirs."""
+    with np.errstate(invalid="ignore"):
+        if labels.dtype.kind in "iufb" and np.array_equal(labels, labels.astype(np.int64)):
+            return labels
+    raise DatasetError(
+        f"{path}: labels must be whole numbers from 0, {name} holds others ({labels.dtype})."
+    )
 
 
 class TfdsPictures(PictureSet):
