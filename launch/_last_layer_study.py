@@ -18,7 +18,7 @@ from launch._spent import spent_text
 from tfdp.privacy import Segment
 from tfdp.transfer import checks
 from tfdp.transfer.backbones import Backbone, load_backbone
-from tfdp.transfer.datasets import PictureSet, open_splits
+from tfdp.transfer.datasets import COMMON, PictureSet, open_splits
 from tfdp.transfer.sampled import Pictures
 from tfdp.transfer.seeds import child_seed
 from tfdp.transfer.settings import dotted, make_method
@@ -48,10 +48,20 @@ def study_cells(config: ml_collections.ConfigDict) -> list[Cell]:
     checks.positive_int("seeds", config.seeds)
     for name, entry in config.methods.items():
         candidate = make_candidate(name, entry, config)
-        for epsilon in entry.get("epsilons", config.epsilons):
-            epsilon = _epsilon(name, epsilon)
+        for epsilon in _epsilons(name, entry.get("epsilons", config.epsilons)):
             cells.append(Cell(name, candidate, epsilon, _seeds(config, candidate, epsilon)))
     return cells
+
+
+def _epsilons(name: str, values: Sequence[object]) -> list[float]:
+    """The budgets of a method; the same twice would be the same runs twice, noise included."""
+    epsilons = [_epsilon(name, value) for value in values]
+    if len(set(epsilons)) < len(epsilons):
+        raise ValueError(
+            f"methods.{name}: epsilons must differ, got {epsilons}; name each once, and the option "
+            "too: --config.epsilons=(1.0,) --config.epsilons=(8.0,) means (1.0, 8.0)."
+        )
+    return epsilons
 
 
 def _epsilon(name: str, value: object) -> float:
@@ -120,13 +130,22 @@ class Data:
         return self.pictures if candidate.method == "fine_tune" else self.features
 
     def seed(self, candidate: Candidate, seed: int | None) -> int | None:
-        """The seed for these rows: studies of other rows have other noise under the same seed."""
+        """The seed for these rows: studies of other rows have other noise under the same seed.
+
+        Names tell the rows of data sets that are the same everywhere. Others of one name may
+        differ, and of features out of TFRecord files nobody knows what made them.
+        """
         config = self._config
         if candidate.method == "fine_tune":
-            rows: Any = [config.pictures.dataset, config.backbone.name, config.backbone.image_size]
+            pictures, backbone = config.pictures, config.backbone
+            rows: Any = [pictures.dataset, backbone.name, backbone.image_size]
+            if pictures.dataset not in COMMON:
+                rows.append(pictures.path)
         else:
             manifest = self.folder.manifest
             rows = [manifest.get(key) for key in ("dataset", "backbone", "preprocessing")]
+            if manifest["dataset"].get("name") not in COMMON:
+                rows.append(self.checksum)
         return child_seed(seed, config.train_split, rows)
 
     @functools.cached_property

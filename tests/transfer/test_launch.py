@@ -17,6 +17,7 @@ from launch._spent import Runs
 from launch._workdir import Workdir
 from tfdp.export import read_report
 from tfdp.privacy import epsilon
+from tfdp.transfer.store import FeatureWriter
 from tfdp.transfer.study import Candidate, Chosen
 
 CONFIG = """
@@ -213,11 +214,33 @@ def test_studies_of_other_features_have_other_noise_under_the_same_seed(tmp_path
     seeds = []
     for name in ("one", "other", "one"):
         manifest = {"format": 1, "backbone": {"name": name}, "splits": {}}
-        manifest["dataset"] = {"class_names": ["a", "b"]}
+        manifest["dataset"] = {"name": "cifar10", "class_names": ["a", "b"]}
         (tmp_path / "manifest.json").write_text(json.dumps(manifest))
         seeds.append(Data(config).seed(Candidate("auto"), 0))
     assert seeds[0] == seeds[2] != seeds[1]
     assert Data(config).seed(Candidate("auto"), None) is None
+
+
+def test_so_have_studies_of_other_rows_under_the_same_names(tmp_path):
+    config = ml_collections.ConfigDict({"train_split": "train", "test_split": "test"})
+    header = {"backbone": {"name": "unknown"}, "preprocessing": {}, "dtype": "float32"}
+    header["dataset"] = {"name": "tfrecord", "class_names": ["0", "1"]}
+    seeds = []
+    for folder, width in (("a", 4), ("b", 6), ("c", 4)):
+        writer = FeatureWriter(tmp_path / folder, header)
+        for split in ("train", "test"):
+            writer.begin(split, 2, 10)
+            writer.append(split, np.ones((2, width), np.float32), np.arange(2), 0)
+        config.features = str(tmp_path / folder)
+        seeds.append(Data(config).seed(Candidate("auto"), 0))
+    assert seeds[0] == seeds[2] != seeds[1]
+
+
+def test_an_epsilon_listed_twice_is_refused_and_not_run_twice():
+    config = ml_collections.ConfigDict({"epsilons": (1.0, 8, 1), "seeds": 1})
+    config.methods = {"auto": {}}
+    with pytest.raises(ValueError, match=r"methods\.auto: epsilons must differ"):
+        study_cells(config)
 
 
 @pytest.mark.parametrize(
