@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,7 @@ class LastLayer:
         self._seed, self._strategy = seed, strategy
         self._head: Head | None = None
         self._spending: Spending | None = None
+        self._earlier: Counter[str] = Counter()  # releases of the fits before the last one
         self._bad_rows = 0
 
     def fit(self, features: Any, labels: Any = None) -> LastLayer:
@@ -118,6 +120,7 @@ class LastLayer:
                 stacklevel=2,
             )
             key = key.child(f"fit {ledger.updates}")
+            self._earlier = self._made()
         spending = Spending(self.plan, shared(preparation, method, task), key, ledger)
         self._spending, self._bad_rows = spending, rows.bad_rows
         # Rows that the caller holds on to are likely to be fitted again.
@@ -181,9 +184,17 @@ class LastLayer:
                 **report.values,
                 "planned_steps": planned,
                 "notes": notes,
-                "releases": spending.table(),
+                "releases": [
+                    {**release, "made": self._made()[release["name"]]}
+                    for release in spending.table()
+                ],
             }
         )
+
+    def _made(self) -> Counter[str]:
+        """How often each release was made, in all fits: they have the same releases."""
+        last = self._spending.table() if self._spending else []
+        return self._earlier + Counter({release["name"]: release["made"] for release in last})
 
     def to_keras(self, backbone: keras.Model | None = None) -> keras.Model:
         """The head as a Keras model of features, or behind the backbone that made them.
