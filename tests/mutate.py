@@ -323,6 +323,10 @@ def noticed(mutation: Mutation) -> bool:
 
 
 def main(names: list[str]) -> None:
+    unknown = set(names) - {m.name for m in MUTATIONS}
+    if unknown:
+        known = ", ".join(m.name for m in MUTATIONS)
+        sys.exit(f"no mutation named {', '.join(sorted(unknown))}: expected of {known}")
     chosen = [m for m in MUTATIONS if not names or m.name in names]
     missed = []
     for mutation in tqdm.tqdm(chosen, unit="mutation"):
