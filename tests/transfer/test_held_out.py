@@ -8,6 +8,7 @@ from tfdp.transfer import as_rows
 from tfdp.transfer.datasets import ArrayPictures
 from tfdp.transfer.datasets.stored import FolderPictures
 from tfdp.transfer.held_out import held_out, public_size, split_rows
+from tfdp.transfer.last_layer import check_count
 from tfdp.transfer.sampled import Pictures
 
 X, Y = clusters(2000, 6, 3, seed=1)
@@ -65,6 +66,17 @@ def test_what_sums_are_divided_by_is_public():
     train, judges = split_rows(as_rows(X, Y, 3), 0.1)
     assert public_size(2000, 0.1) == 1800
     assert len(train) + len(judges) == 2000 and abs(len(train) - 1800) < train.stray < 100
+
+
+def test_equal_records_may_go_to_one_part_together():
+    """Pictures that cannot be read are equal rows, and no reason to stop tuning."""
+    alone = np.array([[v] * X.shape[1] for v in range(60)], np.float32)
+    value = np.flatnonzero(held_out(as_rows(alone, np.arange(60) % 3, 3), 0.1))[0]
+    features = np.array(X, np.float32)
+    features[:400] = value
+    train, _ = split_rows(as_rows(features, Y, 3), 0.1)
+    assert len(train) < 1600 and train.stray < 800
+    check_count(len(train), public_size(2000, 0.1), train.stray)
 
 
 def test_shares_that_leave_a_part_empty_are_refused():

@@ -57,13 +57,7 @@ def held_out(rows: Records, share: float, adjacency: str = "add_or_remove_one") 
     Raises:
         ValueError: the share is out of range.
     """
-    checks.share("held_out", share)
-    if adjacency == "replace_one":
-        return _places(len(rows), share)
-    digests = b"".join(
-        hashlib.blake2b(content, digest_size=8, key=_KEY).digest() for content in rows.contents()
-    )
-    return np.frombuffer(digests, "<u8") < share * 2.0**64
+    return _drawn(rows, share, adjacency)[0]
 
 
 def public_size(num_examples: int, share: float, adjacency: str = "add_or_remove_one") -> int:
@@ -86,16 +80,33 @@ def split_rows(
     """
     made = _PARTS.setdefault(rows, {})
     if (share, adjacency) not in made:
-        chosen = held_out(rows, share, adjacency)
+        chosen, squares = _drawn(rows, share, adjacency)
         if chosen.all() or not chosen.any():
             raise ValueError(
                 f"a held-out share of {share} of {len(rows)} rows leaves no rows to "
                 f"{'train on' if chosen.all() else 'judge by'}; take another share, or more rows."
             )
         train, judges = rows.subset(~chosen), rows.subset(chosen)
-        train.stray = _DEVIATIONS * math.sqrt(len(rows) * share * (1 - share))
+        train.stray = _DEVIATIONS * math.sqrt(squares * share * (1 - share))
         made[share, adjacency] = train, judges
     return made[share, adjacency]
+
+
+def _drawn(rows: Records, share: float, adjacency: str) -> tuple[np.ndarray, int]:
+    """Which records are held out, and the sum of squares of how often each record occurs.
+
+    Equal records, such as all that cannot be read, go to one of the parts together: the variance
+    of a part's size is that sum times share (1 - share).
+    """
+    checks.share("held_out", share)
+    if adjacency == "replace_one":
+        return _places(len(rows), share), len(rows)
+    digests = np.frombuffer(
+        b"".join(hashlib.blake2b(c, digest_size=8, key=_KEY).digest() for c in rows.contents()),
+        "<u8",
+    )
+    copies = np.unique(digests, return_counts=True)[1]
+    return digests < share * 2.0**64, int(np.sum(copies**2))
 
 
 def _places(count: int, share: float) -> np.ndarray:
