@@ -125,6 +125,7 @@ def test_shares_that_leave_a_method_nothing_are_refused():
         ({"preparation": {}}, "preparation must be a Preparation, got {}"),
         ({"seed": "a"}, "seed must be a whole number, or None for fresh entropy, got 'a'"),
         ({"seed": 1.0}, "seed must be a whole number"),
+        ({"strategy": "mirrored"}, "strategy must be a Strategy, got 'mirrored'"),
     ],
 )
 def test_arguments_of_another_type_are_named(arguments, message):

@@ -78,6 +78,8 @@ class LastLayer:
         strategy: tf.distribute.Strategy | None = None,
     ) -> None:
         checks.seed(seed)
+        if strategy is not None:
+            checks.kind("strategy", strategy, tf.distribute.Strategy)
         if preparation is not None:
             checks.kind("preparation", preparation, Preparation)
         self.num_classes = checks.class_count(num_classes)
