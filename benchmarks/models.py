@@ -55,7 +55,7 @@ _QUICKSTART = {
 }  # fmt: skip
 
 
-def _captioner(sizes: dict[str, int], plain: bool = False) -> Workload:
+def _captioner(sizes: dict[str, Any], plain: bool = False) -> Workload:
     """The captioner, or one of plain Keras layers with the same sizes, for peers."""
 
     def build() -> keras.Model:

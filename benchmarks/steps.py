@@ -71,9 +71,9 @@ def _private(variant: str, model: keras.Model, loss: Callable, rows: int) -> Any
         def part(start: int) -> list[tf.Tensor]:
             own = tf.nest.map_structure(
                 lambda leaf: None if leaf is None else leaf[start : start + size],
-                (batch.x, batch.y, batch.sample_weight, batch.mask),
+                batch._replace(seed=None),
             )
-            return clipped(weights, state, Batch(*own, batch.seed)).sums
+            return clipped(weights, state, own._replace(seed=batch.seed)).sums
 
         totals = part(0)
         for start in range(size, rows, size):

@@ -136,9 +136,9 @@ class Tagger(nn.Module):
         return self.head(x)
 
 
-def _captioner(rows, side, length, vocabulary, *sizes):
+def _captioner(rows, side, length, vocabulary, width, depth, heads, decoder_depth):
     ids = torch.randint(1, vocabulary, (rows, length + 1))
-    model = Captioner(side, *sizes, length, vocabulary)
+    model = Captioner(side, width, depth, heads, decoder_depth, length, vocabulary)
     return (
         model,
         (torch.randn(rows, 3, side, side), ids[:, :-1].contiguous()),
@@ -153,7 +153,7 @@ def _images(model, rows, side, classes):
 # From rows to (model, inputs, targets). A tied table is no module of Opacus: no language model.
 MODELS = {
     "captioner": lambda rows: _captioner(rows, 64, 40, 4096, 192, 6, 3, 3),
-    "quickstart": lambda rows: _captioner(rows, 32, 11, 2048, 128, 4, 4, 2),
+    "quickstart": lambda rows: _captioner(rows, 32, 11, 3041, 64, 3, 4, 2),
     "vit": lambda rows: _images(Classifier(), rows, 224, 1000),
     "convnet": lambda rows: _images(ConvNet(), rows, 32, 10),
     "lstm": lambda rows: (
