@@ -37,9 +37,10 @@ def test_equals_the_loop(build):
           engines=["single_pass"])  # fmt: skip
 
 
-def test_equals_the_loop_under_xla():
+@pytest.mark.parametrize("engine", ["single_pass", "vectorized"])
+def test_equals_the_loop_under_xla(engine):
     build = sequential(lambda: layers.LSTM(2, return_sequences=True), lambda: layers.GRU(3))
-    check(build, floats(3, 4, 3), floats(3, 3), engines=["single_pass"], jit_compile=True)
+    check(build, floats(3, 4, 3), floats(3, 3), engines=[engine], jit_compile=True)
 
 
 def test_masked_steps_and_states_handed_on():

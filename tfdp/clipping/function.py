@@ -148,14 +148,14 @@ class ClippedGradient:
         examples = refuse_mixing(self.forward, batch, self._public_examples)
         plan = survey(self.forward, batch)
         if self._engine == "vectorized":
-            return Plan(whole="as asked for")
+            return Plan(whole="as asked for", loops=plan.loops)
         self._give_notice(plan)
         try:
             refuse_wrong_rules(self.forward, examples, plan)
         except CancellingError as error:
             if self._engine != "auto":
                 raise
-            plan = Plan(whole=str(error))
+            plan = Plan(whole=str(error), loops=plan.loops)
             self._give_notice(plan)
         return plan
 
@@ -211,7 +211,8 @@ class ClippedGradient:
         compiled = self._jit_compile
         plan = self._plans[_shapes(batch)]
         if plan.whole:
-            return vectorized(self.forward, weights, state, batch, compiled)
+            side_by_side = compiled and not plan.loops
+            return vectorized(self.forward, weights, state, batch, side_by_side)
         second_pass = self._engine == "two_pass"
         return single_pass(self.forward, weights, state, batch, plan, compiled, second_pass)
 

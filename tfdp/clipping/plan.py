@@ -35,9 +35,11 @@ class Plan:
       mapped: The calls that are mapped over examples.
       widen: Whether an input of a rule that leads with 1 is repeated for every example.
       whole: Why only mapping the whole model over examples will do; empty otherwise.
+      loops: Whether the model has loops, which have no form side by side that XLA compiles.
     """
 
     by_rule: frozenset[CallKey] = frozenset()
     mapped: dict[CallKey, Mapping] = dataclasses.field(default_factory=dict)
     widen: bool = True
     whole: str = ""
+    loops: bool = False

@@ -60,7 +60,7 @@ def survey(forward: Forward, batch: Batch) -> Plan:
 def _survey(forward: Forward, batch: Batch, widen: bool) -> Plan:
     fewer, more = (_Surveyor.run(forward, batch, rows, widen) for rows in _ROWS)
     if list(fewer.calls) != list(more.calls):
-        return Plan(whole="its calls depend on the number of rows")
+        return Plan(whole="its calls depend on the number of rows", loops=fewer.loops)
     pairs = {key: (fewer.calls[key], more.calls[key]) for key in fewer.calls}
     by_rule = frozenset(key for key, (a, b) in pairs.items() if _rule_holds(a, b))
     claims: dict[CallKey, set[int]] = {}
@@ -69,7 +69,8 @@ def _survey(forward: Forward, batch: Batch, widen: bool) -> Plan:
             continue
         key = next((k for k in reversed(stack) if _can_be_mapped(*pairs[k])), None)
         if key is None:
-            return Plan(whole=f"{fewer.paths[variable]} is read where examples are not apart")
+            why = f"{fewer.paths[variable]} is read where examples are not apart"
+            return Plan(whole=why, loops=fewer.loops)
         claims.setdefault(key, set()).add(variable)
     inside = _hand_over_to_random_calls(claims, fewer)
     mapped = {
@@ -84,7 +85,7 @@ def _survey(forward: Forward, batch: Batch, widen: bool) -> Plan:
         )
         for key, weights in claims.items()
     }
-    return Plan(by_rule - inside, mapped, widen)
+    return Plan(by_rule - inside, mapped, widen, loops=fewer.loops)
 
 
 def _rule_holds(a: Call, b: Call) -> bool:
@@ -145,6 +146,7 @@ class _Surveyor(Recorder):
         self.calls: dict[CallKey, Call] = {}
         self.reads: list[tuple[int, list[CallKey]]] = []
         self.paths = {id(v): v.path for v in forward.trainable}
+        self.loops = False
         self._graph = None
 
     @classmethod
@@ -174,6 +176,7 @@ class _Surveyor(Recorder):
             *values, *fields, tf.TensorSpec([rows], tf.bool), seed
         )
         refuse_writes(traced.graph, forward.model)
+        surveyors[0].loops = _has_loops(traced.graph)
         return surveyors[0]
 
     def tap(self, tensor, terms):
@@ -212,6 +215,12 @@ class _Surveyor(Recorder):
             if stack:
                 self.calls[stack[-1]].read.add(id(variable))
         return value
+
+
+def _has_loops(graph: tf.Graph) -> bool:
+    definition = graph.as_graph_def()
+    bodies = [definition.node, *(body.node_def for body in definition.library.function)]
+    return any(node.op in ("While", "StatelessWhile") for nodes in bodies for node in nodes)
 
 
 def tensors_of(nested: Any) -> list[tf.Tensor]:
