@@ -7,7 +7,13 @@ import tensorflow as tf
 
 from tests.clipping.models import assert_same, clipped, dense_net, floats
 from tests.clipping.reference import squared_error
-from tfdp.clipping import Batch, ClippedGradient, clipped_gradient_sum, per_example_loss
+from tfdp.clipping import (
+    Batch,
+    ClippedGradient,
+    ScalarLossError,
+    clipped_gradient_sum,
+    per_example_loss,
+)
 
 ENGINES = ["single_pass", "two_pass", "vectorized"]
 X, Y = floats(8, 4), 3 * floats(8, 3, seed=1)
@@ -138,11 +144,20 @@ def test_dropout_draws_one_mask_an_example_and_new_ones_by_seed():
         ({"x": X.tolist()}, TypeError, "x must hold arrays"),
         ({"microbatch_size": -1}, ValueError, "microbatch_size must be .* got -1"),
         ({"microbatch_size": 2.5}, ValueError, "microbatch_size must be .* got 2.5"),
+        ({"x": None}, ValueError, "x=None: expected arrays"),
+        ({"y": None}, ValueError, "y=None: expected arrays"),
+        ({"mask": np.ones((4, 1))}, ValueError, "mask must hold one boolean an example"),
+        ({"mask": [1.0, 0.5, 0.0, 1.0]}, ValueError, "mask must hold one boolean an example"),
+        ({"seed": 3}, ValueError, "seed must be two whole numbers, got 3"),
+        ({"model": "mlp"}, TypeError, "model must be a keras.Model, got 'mlp'"),
+        ({"model": keras.Sequential([keras.layers.Dense(3)])}, ValueError, "It is not built"),
+        ({"loss": lambda t, p: 0.0}, ScalarLossError, r"returned shape \(\)"),
+        ({"public_examples": X}, ValueError, r"public_examples must be \(x, y\).* got 8 parts"),
         ({"clip_norm": "1"}, ValueError, "clip_norm='1': expected a positive"),
     ],
 )
 def test_arguments_out_of_range_are_refused_by_name(arguments, error, message):
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(3)])
-    given = {"x": X[:4], "y": Y[:4], "clip_norm": 1.0, **arguments}
+    given = {"model": model, "loss": "mse", "x": X[:4], "y": Y[:4], "clip_norm": 1.0}
     with pytest.raises(error, match=message):
-        clipped_gradient_sum(model, "mse", **given)
+        clipped_gradient_sum(**{**given, **arguments})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import keras
@@ -85,14 +86,16 @@ def clipped_gradient_sum(
     fields = keras.tree.map_structure(
         lambda leaf: None if leaf is None else np.asarray(leaf), (x, y, sample_weight)
     )
-    mask = None if mask is None else np.asarray(mask, bool)
+    mask = None if mask is None else _flags(mask)
     rows = _common_length(
         {"x": fields[0], "y": fields[1], "sample_weight": fields[2], "mask": mask}
     )
     mask = np.ones(rows, bool) if mask is None else mask
     size = max(rows, 1) if microbatch_size is None else microbatch_size
-    if not isinstance(size, int) or size < 1:
+    if not isinstance(size, Integral) or size < 1:
         raise ValueError(f"microbatch_size must be a whole number above 0, got {size!r}.")
+    if np.shape(seed) != (2,):
+        raise ValueError(f"seed must be two whole numbers, got {seed!r}.")
     weights = [tf.convert_to_tensor(v.value) for v in function.forward.trainable]
     state = [tf.convert_to_tensor(v.value) for v in function.forward.state]
     run = tf.function(function, autograph=False)
@@ -129,13 +132,28 @@ def per_example_norms(
     return tf.sqrt(found.squared_norms) if by_variable else found.norms
 
 
+def _flags(mask: Any) -> np.ndarray:
+    """Returns the mask as booleans ``[B]``.
+
+    Raises:
+      ValueError: It is something else.
+    """
+    flags = np.asarray(mask)
+    if flags.ndim != 1 or not np.isin(flags, [0, 1]).all():
+        raise ValueError(f"mask must hold one boolean an example, shape [B], got {mask!r}.")
+    return flags.astype(bool)
+
+
 def _common_length(fields: dict[str, Any]) -> int:
     """Returns how many rows all arrays have.
 
     Raises:
       TypeError: Something is not an array.
-      ValueError: They have different numbers of rows.
+      ValueError: They have different numbers of rows, or there are none.
     """
+    for name in ("x", "y"):
+        if all(leaf is None for leaf in keras.tree.flatten(fields[name])):
+            raise ValueError(f"{name}={fields[name]!r}: expected arrays [B, ...].")
     lengths = {}
     for path, leaf in keras.tree.flatten_with_path(fields):
         name = ".".join(map(str, path))
@@ -152,7 +170,7 @@ def _common_length(fields: dict[str, Any]) -> int:
 
 
 def _padded(fields: Any, mask: np.ndarray, start: int, size: int, seed: tuple) -> Batch:
-    """Takes rows from ``start`` on, padded with copies of the last row to the static size."""
+    """Takes rows from ``start`` on, padded with zeros to the static size."""
 
     def take(leaf):
         if leaf is None:

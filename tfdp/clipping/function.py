@@ -68,6 +68,7 @@ class ClippedGradient:
         for models that made-up numbers do not suit: the model is looked over on them.
 
     Raises:
+      TypeError: ``model`` is not a Keras model.
       ValueError: An argument is out of range.
       UnsupportedLayerError: A layer mixes examples, or has no rule in the engine asked for.
     """
@@ -86,11 +87,14 @@ class ClippedGradient:
         if engine not in ENGINES:
             raise ValueError(f"engine={engine!r}: expected one of {', '.join(ENGINES)}.")
         require_float32_products()
+        if not isinstance(model, keras.Model):
+            raise TypeError(f"model must be a keras.Model, got {model!r}.")
         self.clipping = as_clipping(clip_norm)
         refuse_mixing_layers(model)
         self.forward = Forward(model, loss)
         if not self.forward.trainable:
-            raise ValueError(f"The model {model.name!r} has no trainable weights.")
+            hint = "" if model.built else " It is not built: call it on an example first."
+            raise ValueError(f"The model {model.name!r} has no trainable weights.{hint}")
         if engine == "two_pass":
             self._check_two_pass()
         self._engine = engine

@@ -166,9 +166,10 @@ def _keras_mask(tensor: Any) -> tf.Tensor | None:
 
 def _check_per_example(name: str, values: tf.Tensor, y_pred: Any) -> None:
     batch = keras.tree.flatten(y_pred)[0].shape[0]
-    if values.shape.rank == 0 or (batch is not None and values.shape[0] != batch):
+    shape = tuple(getattr(values, "shape", ()))
+    if not shape or (batch is not None and shape[0] != batch):
         raise ScalarLossError(
-            f"The loss {name!r} returned shape {values.shape} for a batch of {batch}: private "
+            f"The loss {name!r} returned shape {shape} for a batch of {batch}: private "
             "training needs one value per example, since gradients are clipped one by one. "
             "Return the loss before averaging over the batch (shape [batch] or "
             "[batch, tokens]); the reduction is done for you."

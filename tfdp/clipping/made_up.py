@@ -100,8 +100,15 @@ def _cast(values: np.ndarray, leaf: Any) -> tf.Tensor:
 
 def _given(batch: Batch, examples: Any) -> tuple[Batch, Batch]:
     fields = (batch.x, batch.y, batch.sample_weight)
-    examples = (*examples, *[None] * (3 - len(examples)))
-    keras.tree.assert_same_structure(fields, examples)
+    given = tuple(examples)
+    examples = (*given, *[None] * (3 - len(given)))
+    try:
+        keras.tree.assert_same_structure(fields, examples)
+    except ValueError as error:
+        raise ValueError(
+            "public_examples must be (x, y), or (x, y, sample_weight) if there are weights, nested "
+            f"like what the model is trained on, got {len(given)} parts."
+        ) from error
     count = len(next(leaf for leaf in keras.tree.flatten(examples) if leaf is not None))
     if count < 2:
         raise ValueError(f"public_examples holds {count} row(s): two or more are needed.")
