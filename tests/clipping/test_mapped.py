@@ -60,6 +60,18 @@ class Powers(layers.Layer):
         return [first, first * self.scale, first]
 
 
+class ScaledSequence(layers.Layer):
+    """A weight of its own before a loop whose weights have a rule."""
+
+    def build(self, shape):
+        self.scale = self.add_weight(shape=(shape[-1],), initializer="ones")
+        self.sequence = layers.SimpleRNN(3)
+        self.sequence.build(shape)
+
+    def call(self, x):
+        return self.sequence(x * self.scale)
+
+
 class Scaled(layers.Dense):
     """A subclass that overrides call is not covered by the rule of its base."""
 
@@ -102,6 +114,7 @@ CASES = {
     "stacked cells": sequential(
         lambda: layers.RNN([layers.LSTMCell(2), layers.GRUCell(3)]), shape=(3, 4)
     ),
+    "weight before a loop": sequential(ScaledSequence, shape=(3, 4)),
     "unrolled": sequential(lambda: layers.GRU(2, reset_after=False, unroll=True), shape=(3, 4)),
     "outputs made of one another": sequential(
         Powers, lambda: layers.Concatenate(), lambda: layers.Dense(2), shape=(3, 4)
@@ -123,7 +136,7 @@ def test_equals_the_loop(build):
 
 
 @pytest.mark.filterwarnings("ignore:Exact but slower")
-@pytest.mark.parametrize("name", ["stacked cells", "positions [T]"])
+@pytest.mark.parametrize("name", ["stacked cells", "positions [T]", "weight before a loop"])
 def test_equals_the_loop_under_xla(name):
     build = CASES[name]
     x = floats(4, 3, 4)

@@ -15,7 +15,7 @@ class Mapping:
       weights: Ids of the weights that the call answers for.
       batched: For every tensor among the arguments, whether it leads with the batch axis.
       random: Whether the call draws random numbers.
-      loops: Whether the call reads the weights inside of a loop.
+      loops: Whether the call has a loop.
       notice: Names the layer and its weights.
     """
 

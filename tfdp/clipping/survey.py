@@ -36,6 +36,7 @@ class Call:
     frame: Frame
     outside: bool
     random: bool = False
+    loops: bool = False
     arguments: list[Shape] = dataclasses.field(default_factory=list)
     outputs: list[Shape] = dataclasses.field(default_factory=list)
     taps: list[Shape | None] = dataclasses.field(default_factory=list)
@@ -78,9 +79,7 @@ def _survey(forward: Forward, batch: Batch, widen: bool) -> Plan:
             weights=frozenset(weights),
             batched=tuple(map(_leads, pairs[key][0].arguments, pairs[key][1].arguments)),
             random=pairs[key][0].random,
-            loops=any(
-                key in stack and not fewer.calls[stack[-1]].outside for _, stack in fewer.reads
-            ),
+            loops=pairs[key][0].loops,
             notice=_notice(pairs[key][0].frame.layer, (fewer.paths[w] for w in weights)),
         )
         for key, weights in claims.items()
@@ -146,8 +145,12 @@ class _Surveyor(Recorder):
         self.calls: dict[CallKey, Call] = {}
         self.reads: list[tuple[int, list[CallKey]]] = []
         self.paths = {id(v): v.path for v in forward.trainable}
-        self.loops = False
         self._graph = None
+
+    @property
+    def loops(self) -> bool:
+        """Whether any call has a loop."""
+        return any(call.loops for call in self.calls.values())
 
     @classmethod
     def run(cls, forward: Forward, batch: Batch, rows: int, widen: bool) -> _Surveyor:
@@ -176,7 +179,6 @@ class _Surveyor(Recorder):
             *values, *fields, tf.TensorSpec([rows], tf.bool), seed
         )
         refuse_writes(traced.graph, forward.model)
-        surveyors[0].loops = _has_loops(traced.graph)
         return surveyors[0]
 
     def tap(self, tensor, terms):
@@ -194,8 +196,11 @@ class _Surveyor(Recorder):
         outside = tf.compat.v1.get_default_graph() is self._graph
         seen = self.calls[frame.key] = Call(frame, outside)
         seen.arguments = [tuple(leaf.shape) for leaf in tensors_of((args, kwargs))]
-        seeds = self._seeds()
+        seeds, graph = self._seeds(), tf.compat.v1.get_default_graph()
+        operations = len(graph.get_operations())
         outputs = super()._run(frame, call, args, kwargs)
+        made = graph.get_operations()[operations:]
+        seen.loops = any(operation.type in ("While", "StatelessWhile") for operation in made)
         seen.random = self._seeds() != seeds
         for tensor, terms in seen.pending:  # now that all that they refer to is there
             yielded = terms(tf.zeros(tensor.shape, tensor.dtype))
@@ -215,12 +220,6 @@ class _Surveyor(Recorder):
             if stack:
                 self.calls[stack[-1]].read.add(id(variable))
         return value
-
-
-def _has_loops(graph: tf.Graph) -> bool:
-    definition = graph.as_graph_def()
-    bodies = [definition.node, *(body.node_def for body in definition.library.function)]
-    return any(node.op in ("While", "StatelessWhile") for nodes in bodies for node in nodes)
 
 
 def tensors_of(nested: Any) -> list[tf.Tensor]:
