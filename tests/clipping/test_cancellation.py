@@ -19,10 +19,10 @@ def gated(layer, inputs, dtype="float32"):
     return keras.Model([features, gate], head(pooled))
 
 
-def contributions(model, examples):
+def contributions(model, examples, engine="single_pass"):
     """The norm of what each example, alone in its batch, adds to the clipped sum."""
     loss = per_example_loss(keras.losses.MeanSquaredError())
-    clipped = ClippedGradient(model, loss, CLIP, engine="single_pass")
+    clipped = ClippedGradient(model, loss, CLIP, engine)
     run = tf.function(clipped, autograph=False)
     weights, state = (
         [v.value for v in vs] for vs in (clipped.forward.trainable, clipped.forward.state)
@@ -54,6 +54,18 @@ def test_cancelling_positions_stay_within_the_clip_norm(layer, size, pairs):
         for _ in range(10)
     ]
     assert max(contributions(gated(layer(), (2 * pairs, size)), examples)) <= CLIP * 1.001
+
+
+@pytest.mark.parametrize("engine", ["single_pass", "two_pass"])
+@pytest.mark.parametrize("layer", [lambda: keras.layers.Dense(3), keras.layers.LayerNormalization])
+def test_gradients_that_are_formed_bound_the_sum_of_every_engine(layer, engine):
+    rng = np.random.default_rng(0)
+    gates = rng.normal(size=(20, 1, 256, 1)) * 1e6
+    gates = (gates - gates.mean(axis=2, keepdims=True)).astype("float32")
+    features = np.tile(rng.normal(size=(20, 1, 1, 8)) * 1e3, (1, 1, 256, 1)).astype("float32")
+    examples = list(zip(features, gates, strict=True))
+    found = contributions(gated(layer(), (256, 8)), examples, engine)
+    assert max(found) <= CLIP * 1.001
 
 
 @pytest.mark.parametrize("repeats", [2, 64])

@@ -19,7 +19,7 @@ from tfdp.clipping.products import require_float32_products
 from tfdp.clipping.refusals import refuse_mixing_layers
 from tfdp.clipping.single_pass import PerExample, single_pass
 from tfdp.clipping.survey import survey
-from tfdp.clipping.terms import of_units
+from tfdp.clipping.terms import formed, of_units
 from tfdp.clipping.vectorized import vectorized
 
 ENGINES = ("auto", "single_pass", "two_pass", "vectorized")
@@ -191,7 +191,11 @@ class ClippedGradient:
             for own in self.clipping.factors(relative, self.forward.trainable)
         ]
         if self._engine == "two_pass" and found.second_pass is not None and not cut_rows:
-            sums = found.second_pass(self._by_row(factors[0]))
+            totals = found.second_pass(self._by_row(factors[0]))
+            sums = [
+                term.weighted_sum(own) if term and formed(term) else total
+                for term, own, total in zip(terms, factors, totals, strict=True)
+            ]
         else:
             terms = [t.keep(units) if t and cut_rows else t for t in terms]
             sums = [total / scale for total in clipped_sums(terms, factors, weights)]

@@ -9,7 +9,7 @@ from tfdp.clipping.terms.base import ExplicitTerm, Term
 from tfdp.clipping.terms.convolution import ConvolutionTerm, convolution_term
 from tfdp.clipping.terms.lookup import LookupTerm
 from tfdp.clipping.terms.matmul import GroupedMatMulTerm, MatMulTerm
-from tfdp.clipping.terms.merge import SumTerm, merge
+from tfdp.clipping.terms.merge import SumTerm, formed, merge
 from tfdp.clipping.terms.units import of_units
 from tfdp.clipping.terms.window import Window
 
@@ -23,6 +23,7 @@ __all__ = [
     "Term",
     "Window",
     "convolution_term",
+    "formed",
     "merge",
     "of_units",
 ]

@@ -54,6 +54,13 @@ class SumTerm(Term):
         return SumTerm(tuple(part.keep(rows) for part in self.parts))
 
 
+def formed(term: Term) -> bool:
+    """Whether the norm is one of explicit gradients, which bounds no sum that rounds otherwise."""
+    if isinstance(term, SumTerm):
+        return any(map(formed, term.parts))
+    return isinstance(term, ExplicitTerm) or (isinstance(term, MatMulTerm) and term.forms_gradients)
+
+
 def _kind(term: Term) -> tuple:
     """What terms must share to be laid end to end."""
     if isinstance(term, MatMulTerm):
