@@ -60,6 +60,15 @@ def test_per_layer_clipping_of_a_layer_that_is_left_out_is_refused():
         clipped(model, squared_error, X, Y, PerLayer({paths(model)[0]: 1.0}))
 
 
+def test_per_layer_bounds_without_a_weight_are_refused_since_they_would_only_add_noise():
+    model = dense_net()
+    bounds = {**dict.fromkeys(paths(model), 1.0), "typo": 5.0}
+    with pytest.raises(ValueError, match=r"no trainable weight goes with \['typo'\]"):
+        clipped(model, squared_error, X, Y, PerLayer(bounds))
+    with pytest.raises(ValueError, match="expected the bound of one layer or more"):
+        PerLayer({})
+
+
 def test_two_backward_passes_cannot_clip_per_layer():
     with pytest.raises(ValueError, match="per layer"):
         ClippedGradient(dense_net(), squared_error, PerLayer(1.0), engine="two_pass")

@@ -81,12 +81,19 @@ class PerLayer(Clipping):
 
     Args:
       clip_norms: Bounds by the path of a layer, such as ``{"encoder/dense": 0.1, ...}``; every
-        trainable weight must lie under one of them, and goes with the longest. Or one number C:
-        every layer with weights of its own gets ``C / sqrt(number of layers)``.
+        trainable weight must lie under one of them, and goes with the longest; none may be left
+        over. Or one number C: every layer with weights of its own gets
+        ``C / sqrt(number of layers)``.
+
+    Raises:
+      ValueError: A bound is no positive number, or there is none; when weights are clipped, a
+        weight lies under no bound, or a bound has no weight.
     """
 
     def __init__(self, clip_norms: float | Mapping[str, float]):
         if isinstance(clip_norms, Mapping):
+            if not clip_norms:
+                raise ValueError("clip_norms={}: expected the bound of one layer or more.")
             self._bounds = {k: _checked(f"clip_norms[{k!r}]", v) for k, v in clip_norms.items()}
             self._sensitivity = math.sqrt(sum(bound**2 for bound in self._bounds.values()))
         else:
@@ -99,6 +106,12 @@ class PerLayer(Clipping):
 
     def factors(self, squared_norms, weights):
         layers = [self._layer_of(weight.path) for weight in weights]
+        unused = self._bounds.keys() - set(layers)
+        if unused:  # it would add to the sensitivity, and so to the noise
+            raise ValueError(
+                f"clip_norms={self._bounds}: no trainable weight goes with {sorted(unused)}; leave "
+                "these out, or correct the path."
+            )
         equal = self._sensitivity / math.sqrt(len(set(layers)))
         found = {}
         for layer in set(layers):
