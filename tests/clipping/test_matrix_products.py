@@ -21,6 +21,7 @@ def products(function, *arguments):
         ((3, 64, 16384), [1, 1, 1]),  # an example of its own where it has more
         ((70, 2, 3, 40_000), [3] * 23 + [1]),  # at most 32 products
         ((45, 300, 600), [45]),  # short rows in one product
+        ((64, 40, 4096), [64]),  # and rows that are many
         ((2, 2, 4096), [2]),
     ],
 )

@@ -6,10 +6,11 @@ import math
 
 import tensorflow as tf
 
-# Rows from this length on, such as logits over a vocabulary, are multiplied a few examples at a
-# time, so that they stay in a core's cache; XLA else packs those of all examples first, on CPUs in
-# memory that it takes anew from the system at every step. More parts would take long to compile.
-_LONG = 2048
+# Rows as long as this, or so many times as long as they are many, such as logits over a vocabulary,
+# are multiplied a few examples at a time, so that they stay in a core's cache. XLA packs the rows
+# of all examples first where they are so long, on CPUs in memory that it takes anew from the system
+# at every step. More parts would take long to compile.
+_LONG, _LONG_FOR_FEW = 2**14, 192
 _NUMBERS_AT_ONCE = 2**19
 _MOST_PARTS = 32
 
@@ -17,8 +18,10 @@ _MOST_PARTS = 32
 def gram_matrices(values: tf.Tensor) -> tf.Tensor:
     """``[B, ..., T, n] -> [B, ..., T, T]``, ``B`` static: ``values @ values^T``."""
     rows, *inner = values.shape
+    positions, length = inner[-2:]
+    long = length >= min(_LONG, _LONG_FOR_FEW * positions)
     at_once = max(_NUMBERS_AT_ONCE // math.prod(inner), -(-rows // _MOST_PARTS), 1)
-    if inner[-1] < _LONG or rows <= at_once:
+    if not long or rows <= at_once:
         return tf.matmul(values, values, transpose_b=True)
     parts = (values[start : start + at_once] for start in range(0, rows, at_once))
     return tf.concat([tf.matmul(part, part, transpose_b=True) for part in parts], axis=0)
