@@ -88,6 +88,17 @@ def test_splits_whose_labels_mean_different_things_are_refused(tmp_path):
         open_splits("folder", [], tmp_path)
 
 
+def test_pictures_of_ones_own_are_never_taken_for_a_data_set_that_everybody_has(tmp_path):
+    """Studies of those draw their noise by the name."""
+    for name in ("a", "b"):
+        (tmp_path / "mnist" / name).mkdir(parents=True)
+        Image.new("RGB", (2, 2)).save(tmp_path / "mnist" / name / "1.png")
+    pictures = np.zeros([2, 4, 4], np.uint8)
+    np.savez(tmp_path / "cifar10.npz", x_train=pictures, y_train=np.array([0, 1]))
+    assert open_pictures("folder", "train", tmp_path / "mnist").name == "folder:mnist"
+    assert open_pictures("npz", "train", tmp_path / "cifar10.npz").name == "npz:cifar10"
+
+
 def test_npz_arrays(tmp_path):
     pictures = RNG.integers(0, 256, (2, 4, 4)).astype(np.uint8)
     np.savez(tmp_path / "a.npz", x_train=pictures, y_train=np.array([[0], [2]]))

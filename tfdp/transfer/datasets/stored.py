@@ -41,7 +41,9 @@ class FolderPictures(PictureSet):
         ]
         if not self._files:
             raise DatasetError(f"{folder}: holds no pictures in class folders.")
-        self.name, self.split, self._folder = Path(root).resolve().name, split, folder
+        # Not the bare name: a folder called mnist is not the MNIST that everybody has.
+        self.name = f"folder:{Path(root).resolve().name}"
+        self.split, self._folder = split, folder
         self.class_names = [child.name for child in classes]
 
     def __len__(self) -> int:
@@ -78,7 +80,7 @@ def npz_pictures(path: str | os.PathLike[str], split: str) -> ArrayPictures:
     except (OSError, ValueError) as error:
         raise DatasetError(f"{path}: not a readable .npz file ({error}).") from error
     names = [str(label) for label in range(classes)]
-    return ArrayPictures(Path(path).stem, split, names, pictures, labels)
+    return ArrayPictures(f"npz:{Path(path).stem}", split, names, pictures, labels)
 
 
 def _whole(path: str | os.PathLike[str], name: str, labels: np.ndarray) -> np.ndarray:
