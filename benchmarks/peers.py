@@ -40,15 +40,8 @@ def peer_python(name: str, folder: str | Path) -> Path:
     wanted = "\n".join(PEERS[name])
     if not done.exists() or done.read_text() != wanted:
         subprocess.run([sys.executable, "-m", "venv", "--clear", root], check=True)
-        install: list[str | Path] = [
-            python,
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-        ]
-        subprocess.run([*install, *PEERS[name]], check=True)
+        install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([python, *install, *PEERS[name]], check=True)
         done.write_text(wanted)
     return python
 

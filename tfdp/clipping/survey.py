@@ -8,6 +8,7 @@ nothing.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -36,7 +37,8 @@ class Call:
     frame: Frame
     outside: bool
     random: bool = False
-    loops: bool = False
+    graph: tf.Graph | None = None
+    operations: range = range(0)
     arguments: list[Shape] = dataclasses.field(default_factory=list)
     outputs: list[Shape] = dataclasses.field(default_factory=list)
     taps: list[Shape | None] = dataclasses.field(default_factory=list)
@@ -61,7 +63,7 @@ def survey(forward: Forward, batch: Batch) -> Plan:
 def _survey(forward: Forward, batch: Batch, widen: bool) -> Plan:
     fewer, more = (_Surveyor.run(forward, batch, rows, widen) for rows in _ROWS)
     if list(fewer.calls) != list(more.calls):
-        return Plan(whole="its calls depend on the number of rows", loops=fewer.loops)
+        return Plan(whole="its calls depend on the number of rows", loops=bool(fewer.with_loops))
     pairs = {key: (fewer.calls[key], more.calls[key]) for key in fewer.calls}
     by_rule = frozenset(key for key, (a, b) in pairs.items() if _rule_holds(a, b))
     claims: dict[CallKey, set[int]] = {}
@@ -71,7 +73,7 @@ def _survey(forward: Forward, batch: Batch, widen: bool) -> Plan:
         key = next((k for k in reversed(stack) if _can_be_mapped(*pairs[k])), None)
         if key is None:
             why = f"{fewer.paths[variable]} is read where examples are not apart"
-            return Plan(whole=why, loops=fewer.loops)
+            return Plan(whole=why, loops=bool(fewer.with_loops))
         claims.setdefault(key, set()).add(variable)
     inside = _hand_over_to_random_calls(claims, fewer)
     mapped = {
@@ -79,12 +81,12 @@ def _survey(forward: Forward, batch: Batch, widen: bool) -> Plan:
             weights=frozenset(weights),
             batched=tuple(map(_leads, pairs[key][0].arguments, pairs[key][1].arguments)),
             random=pairs[key][0].random,
-            loops=pairs[key][0].loops,
+            loops=key in fewer.with_loops,
             notice=_notice(pairs[key][0].frame.layer, (fewer.paths[w] for w in weights)),
         )
         for key, weights in claims.items()
     }
-    return Plan(by_rule - inside, mapped, widen, loops=fewer.loops)
+    return Plan(by_rule - inside, mapped, widen, loops=bool(fewer.with_loops))
 
 
 def _rule_holds(a: Call, b: Call) -> bool:
@@ -147,10 +149,16 @@ class _Surveyor(Recorder):
         self.paths = {id(v): v.path for v in forward.trainable}
         self._graph = None
 
-    @property
-    def loops(self) -> bool:
-        """Whether any call has a loop."""
-        return any(call.loops for call in self.calls.values())
+    @functools.cached_property
+    def with_loops(self) -> frozenset[CallKey]:
+        """The calls that have a loop."""
+        graphs = {call.graph for call in self.calls.values()}
+        loops = {graph: _loops(graph) for graph in graphs}  # a graph is long: listed once
+        return frozenset(
+            key
+            for key, call in self.calls.items()
+            if any(place in call.operations for place in loops[call.graph])
+        )
 
     @classmethod
     def run(cls, forward: Forward, batch: Batch, rows: int, widen: bool) -> _Surveyor:
@@ -196,11 +204,10 @@ class _Surveyor(Recorder):
         outside = tf.compat.v1.get_default_graph() is self._graph
         seen = self.calls[frame.key] = Call(frame, outside)
         seen.arguments = [tuple(leaf.shape) for leaf in tensors_of((args, kwargs))]
-        seeds, graph = self._seeds(), tf.compat.v1.get_default_graph()
-        operations = len(graph.get_operations())
+        seeds, seen.graph = self._seeds(), tf.compat.v1.get_default_graph()
+        begin = seen.graph.version  # the number of its operations, which need not be listed for it
         outputs = super()._run(frame, call, args, kwargs)
-        made = graph.get_operations()[operations:]
-        seen.loops = any(operation.type in ("While", "StatelessWhile") for operation in made)
+        seen.operations = range(begin, seen.graph.version)
         seen.random = self._seeds() != seeds
         for tensor, terms in seen.pending:  # now that all that they refer to is there
             yielded = terms(tf.zeros(tensor.shape, tensor.dtype))
@@ -220,6 +227,12 @@ class _Surveyor(Recorder):
             if stack:
                 self.calls[stack[-1]].read.add(id(variable))
         return value
+
+
+def _loops(graph: tf.Graph) -> list[int]:
+    """Places of the loops among the operations of a graph."""
+    types = [operation.type for operation in graph.get_operations()]
+    return [i for i, kind in enumerate(types) if kind in ("While", "StatelessWhile")]
 
 
 def tensors_of(nested: Any) -> list[tf.Tensor]:

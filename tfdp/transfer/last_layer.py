@@ -181,14 +181,14 @@ class LastLayer:
         )
         notes = [spending.note] if self._seed is None else [SEED_NOTE, spending.note]
         planned = sum(release.count for release in spending.releases.values())
+        made = self._made()
         return PrivacyReport(
             {
                 **report.values,
                 "planned_steps": planned,
                 "notes": notes,
                 "releases": [
-                    {**release, "made": self._made()[release["name"]]}
-                    for release in spending.table()
+                    {**release, "made": made[release["name"]]} for release in spending.table()
                 ],
             }
         )

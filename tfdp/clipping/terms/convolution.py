@@ -13,7 +13,7 @@ import tensorflow as tf
 from tfdp.clipping.terms.base import ExplicitTerm, Term, row_squares, scale_rows, select_rows
 from tfdp.clipping.terms.cost import cheapest_for_convolution, shifts_cost
 from tfdp.clipping.terms.gram import gram_matrices
-from tfdp.clipping.terms.matmul import MatMulTerm, few_columns
+from tfdp.clipping.terms.matmul import MatMulTerm, product_or_transpose
 from tfdp.clipping.terms.rounding import raised_gram, raised_product
 from tfdp.clipping.terms.window import Window, blocks
 
@@ -105,7 +105,7 @@ class ConvolutionTerm(Term):
     def _blocks(self) -> list[tf.Tensor]:
         """The gradients of every place along the first axis, ``[B, G, other places * p, q]``.
 
-        Or ``[B, G, q, other places * p]`` where there are few columns.
+        Or ``[B, G, q, other places * p]`` where q is small.
 
         Inputs are shifted along the other axes and output gradients along the first, which makes
         fewer and larger products, and fewer copies, than one view of the inputs a place.
@@ -119,10 +119,7 @@ class ConvolutionTerm(Term):
             margins = [(0, 0), (start, rows - start - positions[0])]
             margins += [(0, 0)] * len(positions)
             shifted = self._by_group(tf.pad(self.output_gradients, margins))
-            strip = self._by_group(strips[phase])
-            if few_columns(strip.shape[-1], shifted.shape[-1]):
-                strip, shifted = shifted, strip
-            found.append(tf.matmul(strip, shifted, transpose_a=True))
+            found.append(product_or_transpose(self._by_group(strips[phase]), shifted))
         return found
 
     def _strip(self, phase: int) -> tf.Tensor:
@@ -138,10 +135,10 @@ class ConvolutionTerm(Term):
         return tf.reshape(joined, [-1, *joined.shape[1:-2], self.groups * joined.shape[-1]])
 
     def _kernel_of(self, places: tf.Tensor) -> tf.Tensor:
-        """``[B, I, G, J * p, q]`` -> ``[B, *size, p, G * q]``."""
+        """``[B, I, G, J * p, q]``, or its transpose, -> ``[B, *size, p, G * q]``."""
         first, *others = self.window.size
         q = self.output_gradients.shape[-1] // self.groups
-        if few_columns(math.prod(places.shape[-2:]) // q, q):
+        if places.shape[-1] != q:  # formed as the transpose
             places = tf.linalg.matrix_transpose(places)
         groups, seen = places.shape[2:4]
         p = seen // math.prod(others)

@@ -17,11 +17,10 @@ _MOST_PARTS = 32
 
 def gram_matrices(values: tf.Tensor) -> tf.Tensor:
     """``[B, ..., T, n] -> [B, ..., T, T]``, ``B`` static: ``values @ values^T``."""
-    rows, *inner = values.shape
-    positions, length = inner[-2:]
-    long = length >= min(_LONG, _LONG_FOR_FEW * positions)
-    at_once = max(_NUMBERS_AT_ONCE // math.prod(inner), -(-rows // _MOST_PARTS), 1)
-    if not long or rows <= at_once:
+    rows, (positions, length) = values.shape[0], values.shape[-2:]
+    numbers = math.prod(values.shape[1:])
+    if length < min(_LONG, _LONG_FOR_FEW * positions) or rows * numbers <= _NUMBERS_AT_ONCE:
         return tf.matmul(values, values, transpose_b=True)
+    at_once = max(_NUMBERS_AT_ONCE // numbers, -(-rows // _MOST_PARTS))
     parts = (values[start : start + at_once] for start in range(0, rows, at_once))
     return tf.concat([tf.matmul(part, part, transpose_b=True) for part in parts], axis=0)

@@ -72,14 +72,11 @@ class MatMulTerm(Term):
 
     @property
     def _few_columns(self) -> bool:
-        return few_columns(self.inputs.shape[2], self.output_gradients.shape[2])
+        return _few_columns(self.inputs.shape[2], self.output_gradients.shape[2])
 
     @functools.cached_property  # the sum takes what the norm was taken from
     def _matrices(self) -> tf.Tensor:  # [B, p, q], or [B, q, p] where q is small
-        left, right = self.inputs, self.output_gradients
-        if self._few_columns:
-            left, right = right, left
-        return tf.matmul(left, right, transpose_a=True)
+        return product_or_transpose(self.inputs, self.output_gradients)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,7 +126,14 @@ class GroupedMatMulTerm(Term):
         return MatMulTerm(inputs, gradients, (math.prod(self.sizes) // self.inputs.shape[1],))
 
 
-def few_columns(p: int, q: int) -> bool:
+def product_or_transpose(inputs: tf.Tensor, gradients: tf.Tensor) -> tf.Tensor:
+    """Returns ``inputs^T @ gradients`` ``[..., p, q]``, or ``[..., q, p]`` where q is small."""
+    if _few_columns(inputs.shape[-1], gradients.shape[-1]):
+        inputs, gradients = gradients, inputs
+    return tf.matmul(inputs, gradients, transpose_a=True)
+
+
+def _few_columns(p: int, q: int) -> bool:
     """Whether a product ``[p, q]`` is better formed as its transpose.
 
     On CPUs one with few columns takes up to a quarter longer.
@@ -140,7 +144,7 @@ def few_columns(p: int, q: int) -> bool:
 def _sum_of_products(inputs: tf.Tensor, gradients: tf.Tensor) -> tf.Tensor:
     """Returns ``inputs^T @ gradients`` of ``[N, p]`` and ``[N, q]``."""
     p, q = inputs.shape[1], gradients.shape[1]
-    if not few_columns(p, q) or p * q > _FEW_ENTRIES:
+    if not _few_columns(p, q) or p * q > _FEW_ENTRIES:
         return tf.matmul(inputs, gradients, transpose_a=True)
     # By halves, since XLA swaps a product that is transposed as a whole back.
     halves = tf.split(tf.matmul(gradients, inputs, transpose_a=True), [p // 2, p - p // 2], axis=1)
