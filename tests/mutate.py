@@ -127,8 +127,8 @@ MUTATIONS = (
     Mutation(
         "held_out_by_place",
         "tfdp/transfer/held_out.py",
-        '    if adjacency == "replace_one":\n        return _places(len(rows), share)\n',
-        "    return _places(len(rows), share)\n",
+        '    if adjacency == "replace_one":\n        return _places(len(rows), share), len(rows)\n',
+        "    return _places(len(rows), share), len(rows)\n",
         "tests/transfer/test_held_out.py",
     ),
     Mutation(
