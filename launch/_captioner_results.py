@@ -22,6 +22,7 @@ from tfdp.evaluation import (
     unigram_loss,
 )
 from tfdp.export import export_captioner
+from tfdp.files import write_whole
 from tfdp.privacy import PrivacyReport
 from tfdp.training.callbacks import TrainingLog
 
@@ -43,7 +44,7 @@ def write_all(
         "caption_loss": caption_losses(model, config, data),
         "few_shot": few_shot_accuracies(model, config, data),
     }
-    workdir.metrics.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+    write_whole(workdir.metrics, json.dumps(metrics, indent=2) + "\n")
     draw_figures(model, data, workdir, metrics)
     logging.info("Exporting the SavedModel ...")
     # Counts are exact facts about private records: they stay with whoever holds the data.

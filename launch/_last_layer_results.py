@@ -15,6 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from launch._spent import whole_rows
+from tfdp.files import unfinished, write_whole
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,11 +65,9 @@ class ResultsFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.results: list[Result] = _read(path) if path.exists() else []
-        whole = path.with_name(path.name + ".new")
-        with open(whole, "w", newline="", encoding="utf-8") as file:
+        with unfinished(path) as partial, open(partial, "w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerow(_FIELDS)
             csv.writer(file).writerows(map(dataclasses.astuple, self.results))
-        whole.replace(path)  # a study killed here has lost no results
 
     def done(self, method: str, epsilon: float, seed: int) -> bool:
         """Whether a run is there already."""
@@ -109,11 +108,10 @@ def _parsed(row: dict[str, str]) -> Result:
 
 def write_summaries(results: Sequence[Result], workdir: Path, title: str) -> str:
     """Writes results.json, table.md and the figure; returns the table."""
-    (workdir / "results.json").write_text(
-        json.dumps([_plain(result) for result in results], indent=1) + "\n", encoding="utf-8"
-    )
+    plain = [_plain(result) for result in results]
+    write_whole(workdir / "results.json", json.dumps(plain, indent=1) + "\n")
     text = table(results)
-    (workdir / "table.md").write_text(text + "\n", encoding="utf-8")
+    write_whole(workdir / "table.md", text + "\n")
     draw(results, workdir / "figures" / "accuracy.png", title)
     return text
 

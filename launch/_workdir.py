@@ -10,9 +10,8 @@ from typing import Any
 
 import ml_collections
 
+from tfdp.files import FileLock, LockedError, write_whole
 from tfdp.privacy import Ledger
-from tfdp.privacy._lock import FileLock, LockedError
-from tfdp.privacy._report_file import write_whole
 
 
 class Workdir:

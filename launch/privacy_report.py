@@ -24,6 +24,7 @@ from absl import flags
 from launch._cli import fail, run_program
 from launch._spent import Runs, read_config
 from launch._workdir import Workdir
+from tfdp.files import write_whole
 from tfdp.privacy import (
     Composition,
     Ledger,
@@ -83,10 +84,9 @@ def print_together(folders: list[Path], delta: float | None, output: str | None)
 
 def write_together(together: Composition, notes: list[str], folder: Path) -> Path:
     """Writes the sum as JSON and returns the file."""
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / "privacy_composition.json"
     values = {**together.to_dict(), "notes": notes}
-    path.write_text(json.dumps(values, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    write_whole(path, json.dumps(values, indent=2, allow_nan=False) + "\n")
     return path
 
 

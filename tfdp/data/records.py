@@ -11,6 +11,8 @@ import numpy as np
 import tensorflow as tf
 from array_record.python.array_record_module import ArrayRecordWriter
 
+from tfdp.files import unfinished
+
 MANIFEST = "manifest.json"
 # Options of a reader of single records: no read-ahead, no threads of its own.
 RANDOM_ACCESS = "readahead_buffer_size:0,max_parallelism:0"
@@ -84,15 +86,14 @@ def write_records(path: Path, records: Iterator[bytes], group_size: int) -> int:
       records: What, in order.
       group_size: Records compressed together; 1 reads fastest, more takes less space.
     """
-    unfinished = path.with_name(f".{path.name}.unfinished")
     compression = "uncompressed" if group_size == 1 else "zstd:19"
-    writer = ArrayRecordWriter(str(unfinished), f"group_size:{group_size},{compression}")
     count = 0
-    try:
-        for record in records:
-            writer.write(record)
-            count += 1
-    finally:
-        writer.close()
-    os.replace(unfinished, path)
+    with unfinished(path) as partial:
+        writer = ArrayRecordWriter(str(partial), f"group_size:{group_size},{compression}")
+        try:
+            for record in records:
+                writer.write(record)
+                count += 1
+        finally:
+            writer.close()
     return count

@@ -1,4 +1,4 @@
-"""Reports on the disk: written whole or not at all, and read back as they were."""
+"""Reports as JSON, and read back from it as they were."""
 
 from __future__ import annotations
 
@@ -22,15 +22,6 @@ _KINDS = {
     "steps": "number",
     "planned_steps": "number",
 }
-
-
-def write_whole(path: str | os.PathLike[str], text: str) -> None:
-    """Writes a file so that nobody ever sees half of it, and makes its folder if need be."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".new")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
 
 
 def read_values(path: str | os.PathLike[str], schema_version: int) -> dict[str, Any]:

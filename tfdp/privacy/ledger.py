@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tfdp.files import FileLock, LockedError
 from tfdp.privacy import _arguments as arguments
 from tfdp.privacy import _ledger_file
 from tfdp.privacy._ledger_entry import LedgerEntry, LedgerError
 from tfdp.privacy._ledger_file import LedgerFile
-from tfdp.privacy._lock import FileLock, LockedError
 from tfdp.privacy.accounting import Guarantee
 from tfdp.privacy.accounting import epsilon as account
 from tfdp.privacy.settings import Segment, UpdateSettings, common_adjacency

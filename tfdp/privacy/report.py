@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tfdp.files import write_whole
 from tfdp.privacy import _report_file as file
 from tfdp.privacy import _report_scope as scope
 from tfdp.privacy import interpretation
@@ -91,7 +92,7 @@ class PrivacyReport:
 
     def write_json(self, path: str | os.PathLike[str]) -> None:
         """Writes the content as JSON, whole or not at all."""
-        file.write_whole(path, json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n")
+        write_whole(path, json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n")
 
     def write_html(self, path: str | os.PathLike[str]) -> None:
         """Writes the content for people: one file that opens offline, on any screen.
@@ -100,7 +101,7 @@ class PrivacyReport:
         the day on which it was made; the JSON does not, so that it can be made again to the byte.
         """
         today = datetime.datetime.now(datetime.UTC).date()
-        file.write_whole(path, render(self.values, today))
+        write_whole(path, render(self.values, today))
 
     @classmethod
     def read_json(cls, path: str | os.PathLike[str]) -> PrivacyReport:

@@ -1,7 +1,6 @@
 """Making a data set of icons, from the npm package to ArrayRecord files."""
 
 import json
-import os
 import shutil
 from collections import Counter
 from collections.abc import Sequence
@@ -26,6 +25,7 @@ from tfdp.data.preparation.render import decode
 from tfdp.data.preparation.shards import write_split
 from tfdp.data.preparation.stage import Drawn, Stage
 from tfdp.data.records import MANIFEST
+from tfdp.files import write_whole
 
 _SPLITS = ("train", "test")
 _STAGE = "unfinished"
@@ -143,9 +143,7 @@ def _assemble(package: IconPackage, plan: Plan, stage: Stage, output: Path) -> d
         "fingerprint": plan.fingerprint,
     }
     write_attribution(output / "ATTRIBUTION.md", manifest)
-    unfinished = output / f".{MANIFEST}.unfinished"
-    unfinished.write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", "utf-8")
-    os.replace(unfinished, output / MANIFEST)
+    write_whole(output / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
     return manifest
 
 

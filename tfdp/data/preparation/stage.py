@@ -2,7 +2,6 @@
 
 import json
 import multiprocessing
-import os
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from tfdp.data.preparation.catalog import IconPackage, IconSet
 from tfdp.data.preparation.plan import Item, Plan
 from tfdp.data.preparation.render import Rendered, render
 from tfdp.data.records import RANDOM_ACCESS, write_records
+from tfdp.files import write_whole
 
 _BATCH = 4096  # pictures that an interruption can cost
 
@@ -92,9 +92,7 @@ class Stage:
         images = (result.image for result in results if not result.failure)
         write_records(self._pictures(batch), images, group_size=1)
         report = [{"pixels": r.pixels, "failure": r.failure} for r in results]
-        unfinished = self._report(batch).with_suffix(".unfinished")
-        unfinished.write_text(json.dumps(report))
-        os.replace(unfinished, self._report(batch))
+        write_whole(self._report(batch), json.dumps(report))
 
 
 def _svgs(package: IconPackage, batches: Iterable[tuple[Item, ...]]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tfdp.privacy._lock import FileLock, LockedError
+from tfdp.files import FileLock, LockedError, write_whole
 from tfdp.transfer.rows import Rows
 from tfdp.transfer.store.shards import FeatureFileError, NpyPart, sha256, write_npy
 
@@ -189,10 +189,7 @@ class FeatureWriter:
         self._save()
 
     def _save(self) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
-        unfinished = self.path / f".{MANIFEST}.unfinished"
-        unfinished.write_text(json.dumps(self.manifest, indent=1) + "\n")
-        os.replace(unfinished, self.path / MANIFEST)
+        write_whole(self.path / MANIFEST, json.dumps(self.manifest, indent=1) + "\n")
 
 
 def read_manifest(path: Path) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tfdp.files import unfinished
+
 _CHUNK = 1 << 22
 
 
@@ -67,13 +69,10 @@ class NpyPart:
 
 def write_npy(path: Path, array: np.ndarray) -> str:
     """Writes a .npy file that appears whole or not at all; returns its SHA-256."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    with open(unfinished, "wb") as file:
-        np.save(file, array)
-    digest = sha256(unfinished)
-    os.replace(unfinished, path)
-    return digest
+    with unfinished(path) as partial:
+        with open(partial, "wb") as file:
+            np.save(file, array)
+        return sha256(partial)
 
 
 def sha256(path: str | os.PathLike[str]) -> str:
