@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -26,8 +27,8 @@ def make_step(variant: str, model_name: str, rows: int) -> Step:
 
     Args:
       variant: "ordinary" and "ordinary_xla" give the gradient of the mean loss; the name of an
-        engine gives the clipped sum, with "_halves" at its end by two microbatches, with "_eager"
-        without XLA.
+        engine gives the clipped sum, in the microbatches that training takes by default; with
+        "_whole" at its end in one, with "_eager" without XLA.
       model_name: Of ``WORKLOADS``.
       rows: Examples.
     """
@@ -37,18 +38,15 @@ def make_step(variant: str, model_name: str, rows: int) -> Step:
     model(tf.nest.map_structure(lambda leaf: leaf[:1], x))
     loss = per_example_loss(workload.loss)
     batch = Batch(x, y, None, tf.ones([rows], tf.bool), tf.constant([0, 1]))
-    forward = Forward(model, loss)
     if variant.startswith("ordinary"):
-        run = _ordinary(forward, compiled=variant.endswith("_xla"))
-    else:
-        run = _private(variant, model, loss, rows)
-    weights = [tf.identity(v.value) for v in forward.trainable]
-    state = [tf.identity(v.value) for v in forward.state]
-    done = run.get_concrete_function(weights, state, batch)
-    return Step(lambda: run(weights, state, batch)[-1].numpy(), work(done.graph))
+        return _ordinary(Forward(model, loss), batch, compiled=variant.endswith("_xla"))
+    engine = variant.removesuffix("_whole").removesuffix("_eager")
+    clipped = ClippedGradient(model, loss, 1.0, engine, jit_compile="_eager" not in variant)
+    size = rows if variant.endswith("_whole") else clipped.rows_at_once(batch, [rows])
+    return _private(clipped, batch, size)
 
 
-def _ordinary(forward: Forward, compiled: bool) -> Any:
+def _ordinary(forward: Forward, batch: Batch, compiled: bool) -> Step:
     @tf.function(jit_compile=compiled, autograph=False)
     def gradient(weights, state, batch):
         with tf.GradientTape() as tape:
@@ -58,27 +56,49 @@ def _ordinary(forward: Forward, compiled: bool) -> Any:
             mean = tf.reduce_mean(losses)
         return [mean, *(tf.convert_to_tensor(g) for g in tape.gradient(mean, weights))]
 
-    return gradient
+    values = _values(forward)
+    done = gradient.get_concrete_function(*values, batch)
+    return Step(lambda: gradient(*values, batch)[-1].numpy(), work(done.graph))
 
 
-def _private(variant: str, model: keras.Model, loss: Callable, rows: int) -> Any:
-    engine = variant.removesuffix("_halves").removesuffix("_eager")
-    clipped = ClippedGradient(model, loss, 1.0, engine, jit_compile="_eager" not in variant)
-    size = rows // 2 if variant.endswith("_halves") else rows
-
+def _private(clipped: ClippedGradient, batch: Batch, size: int) -> Step:
     @tf.function(autograph=False)
-    def sums(weights, state, batch):
-        def part(start: int) -> list[tf.Tensor]:
-            own = tf.nest.map_structure(
-                lambda leaf: None if leaf is None else leaf[start : start + size],
-                batch._replace(seed=None),
-            )
-            return clipped(weights, state, own._replace(seed=batch.seed)).sums
+    def accumulate(totals, weights, state, batch):
+        part = clipped(weights, state, batch)
+        return [a + b for a, b in zip(totals, part.sums, strict=True)]
 
-        totals = part(0)
-        for start in range(size, rows, size):
-            with tf.control_dependencies(totals):  # one after the other, as in training
-                totals = [a + b for a, b in zip(totals, part(start), strict=True)]
-        return totals
+    values = _values(clipped.forward)
+    nothing = [tf.zeros(weight.shape) for weight in values[0]]
+    parts = _parts(batch, size)
+    done = accumulate.get_concrete_function(nothing, *values, parts[0])
 
-    return sums
+    def run() -> Any:
+        totals = nothing
+        for part in parts:
+            totals = accumulate(totals, *values, part)
+        return totals[-1].numpy()
+
+    once = work(done.graph)
+    times = len(parts)
+    return Step(run, Work(once.flops * times, once.bytes * times, once.whole))
+
+
+def _values(forward: Forward) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+    weights = [tf.identity(v.value) for v in forward.trainable]
+    return weights, [tf.identity(v.value) for v in forward.state]
+
+
+def _parts(batch: Batch, size: int) -> list[Batch]:
+    """Splits a batch, and fills up its last part with padding."""
+    rows = batch.mask.shape[0]
+
+    def cut(leaf: tf.Tensor, start: int) -> tf.Tensor:
+        part = leaf[start : start + size]
+        return tf.pad(part, [[0, size - len(part)]] + [[0, 0]] * (part.shape.rank - 1))
+
+    fields = (batch.x, batch.y, batch.mask)
+    return [
+        Batch(x, y, None, mask, batch.seed)
+        for start in range(0, rows, size)
+        for x, y, mask in [tf.nest.map_structure(functools.partial(cut, start=start), fields)]
+    ]

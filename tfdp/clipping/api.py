@@ -59,7 +59,8 @@ def clipped_gradient_sum(
       mask: ``[B]`` bool; False marks rows that contribute zero.
       sample_weight: ``[B]``, or one weight per token; applied before clipping.
       engine: "auto", "single_pass", "two_pass" or "vectorized"; they agree.
-      microbatch_size: Rows handled at a time; all at once by default.
+      microbatch_size: Rows handled at a time; by default as many as take least time within about
+        1 GiB, 4 GiB on accelerators.
       seed: Seeds dropout and its like.
       jit_compile: Whether XLA compiles the computation.
       public_examples: As for ``ClippedGradient``.
@@ -91,11 +92,13 @@ def clipped_gradient_sum(
         {"x": fields[0], "y": fields[1], "sample_weight": fields[2], "mask": mask}
     )
     mask = np.ones(rows, bool) if mask is None else mask
-    size = max(rows, 1) if microbatch_size is None else microbatch_size
-    if not isinstance(size, Integral) or size < 1:
+    size = microbatch_size
+    if size is not None and (not isinstance(size, Integral) or size < 1):
         raise ValueError(f"microbatch_size must be a whole number above 0, got {size!r}.")
     if np.shape(seed) != (2,):
         raise ValueError(f"seed must be two whole numbers, got {seed!r}.")
+    if size is None:
+        size = function.rows_at_once(_padded(fields, mask, 0, 1, seed), [rows])
     weights = [tf.convert_to_tensor(v.value) for v in function.forward.trainable]
     state = [tf.convert_to_tensor(v.value) for v in function.forward.state]
     run = tf.function(function, autograph=False)

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfdp.clipping.clip import Clipping, PerLayer, as_clipping, clipped_sums, squared_norms
@@ -17,6 +18,7 @@ from tfdp.clipping.plan import Plan
 from tfdp.clipping.probe import refuse_mixing, refuse_wrong_rules
 from tfdp.clipping.products import require_float32_products
 from tfdp.clipping.refusals import refuse_mixing_layers
+from tfdp.clipping.rows_at_once import rows_at_once
 from tfdp.clipping.single_pass import PerExample, single_pass
 from tfdp.clipping.survey import survey
 from tfdp.clipping.terms import formed, of_units
@@ -148,18 +150,33 @@ class ClippedGradient:
         with ThreadPoolExecutor(1) as other:
             self._plans[shapes] = other.submit(self._look_over, batch).result()
 
+    def rows_at_once(
+        self, batch: Batch, counts: Any, probabilities: Any = (1.0,), sharing: int = 1
+    ) -> int:
+        """Returns how many rows are best handled at a time, within some memory.
+
+        Args:
+          batch: As for ``check``.
+          counts: ``[K]``: numbers of rows that there may be in all.
+          probabilities: ``[K]``: how likely they are.
+          sharing: Replicas that handle them side by side.
+        """
+        self.check(batch)
+        row_bytes = self._plans[_shapes(batch)].row_bytes(self.forward.trainable)
+        return rows_at_once(row_bytes, np.asarray(counts), np.asarray(probabilities), sharing)
+
     def _look_over(self, batch: Batch) -> Plan:
         examples = refuse_mixing(self.forward, batch, self._public_examples)
         plan = survey(self.forward, batch)
         if self._engine == "vectorized":
-            return Plan(whole="as asked for", loops=plan.loops)
+            return plan.as_whole("as asked for")
         self._give_notice(plan)
         try:
             refuse_wrong_rules(self.forward, examples, plan)
         except CancellingError as error:
             if self._engine != "auto":
                 raise
-            plan = Plan(whole=str(error), loops=plan.loops)
+            plan = plan.as_whole(str(error))
             self._give_notice(plan)
         return plan
 

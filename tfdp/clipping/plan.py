@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Iterable
+from typing import Any
 
 CallKey = tuple[int, int]  # (id of the layer, how manieth call of it in a forward pass)
 
@@ -36,6 +39,8 @@ class Plan:
       widen: Whether an input of a rule that leads with 1 is repeated for every example.
       whole: Why only mapping the whole model over examples will do; empty otherwise.
       loops: Whether the model has loops, which have no form side by side that XLA compiles.
+      activation_bytes: What a row keeps in memory, its explicit gradients aside.
+      kept: Ids of the weights whose explicit gradient every row keeps.
     """
 
     by_rule: frozenset[CallKey] = frozenset()
@@ -43,3 +48,14 @@ class Plan:
     widen: bool = True
     whole: str = ""
     loops: bool = False
+    activation_bytes: int = 0
+    kept: frozenset[int] = frozenset()
+
+    def as_whole(self, why: str) -> Plan:
+        """Returns the plan that maps the whole model."""
+        return dataclasses.replace(self, by_rule=frozenset(), mapped={}, whole=why)
+
+    def row_bytes(self, weights: Iterable[Any]) -> int:
+        """Returns about what a row takes of a model with these trainable variables."""
+        kept = [v for v in weights if self.whole or id(v) in self.kept]
+        return self.activation_bytes + 4 * sum(math.prod(v.shape) for v in kept)

@@ -16,6 +16,7 @@ import keras
 import tensorflow as tf
 
 from tfdp.clipping.forward import Batch, Forward
+from tfdp.clipping.memory import activation_bytes, keeps_gradients
 from tfdp.clipping.plan import CallKey, Mapping, Plan
 from tfdp.clipping.recording import Frame, Recorder, RecordingScope
 from tfdp.clipping.refusals import refuse_writes
@@ -45,6 +46,7 @@ class Call:
     pending: list[tuple] = dataclasses.field(default_factory=list)
     read: set[int] = dataclasses.field(default_factory=set)
     yielded: set[int] = dataclasses.field(default_factory=set)
+    kept: set[int] = dataclasses.field(default_factory=set)
 
 
 def survey(forward: Forward, batch: Batch) -> Plan:
@@ -62,8 +64,16 @@ def survey(forward: Forward, batch: Batch) -> Plan:
 
 def _survey(forward: Forward, batch: Batch, widen: bool) -> Plan:
     fewer, more = (_Surveyor.run(forward, batch, rows, widen) for rows in _ROWS)
+    return dataclasses.replace(
+        _ways(fewer, more, widen),
+        loops=bool(fewer.with_loops),
+        activation_bytes=activation_bytes(fewer.graph, more.graph),
+    )
+
+
+def _ways(fewer: _Surveyor, more: _Surveyor, widen: bool) -> Plan:
     if list(fewer.calls) != list(more.calls):
-        return Plan(whole="its calls depend on the number of rows", loops=bool(fewer.with_loops))
+        return Plan(whole="its calls depend on the number of rows")
     pairs = {key: (fewer.calls[key], more.calls[key]) for key in fewer.calls}
     by_rule = frozenset(key for key, (a, b) in pairs.items() if _rule_holds(a, b))
     claims: dict[CallKey, set[int]] = {}
@@ -72,8 +82,7 @@ def _survey(forward: Forward, batch: Batch, widen: bool) -> Plan:
             continue
         key = next((k for k in reversed(stack) if _can_be_mapped(*pairs[k])), None)
         if key is None:
-            why = f"{fewer.paths[variable]} is read where examples are not apart"
-            return Plan(whole=why, loops=bool(fewer.with_loops))
+            return Plan(whole=f"{fewer.paths[variable]} is read where examples are not apart")
         claims.setdefault(key, set()).add(variable)
     inside = _hand_over_to_random_calls(claims, fewer)
     mapped = {
@@ -86,7 +95,9 @@ def _survey(forward: Forward, batch: Batch, widen: bool) -> Plan:
         )
         for key, weights in claims.items()
     }
-    return Plan(by_rule - inside, mapped, widen, loops=bool(fewer.with_loops))
+    by_rule -= inside
+    kept = [fewer.calls[key].kept for key in by_rule] + [one.weights for one in mapped.values()]
+    return Plan(by_rule, mapped, widen, kept=frozenset().union(*kept))
 
 
 def _rule_holds(a: Call, b: Call) -> bool:
@@ -147,7 +158,7 @@ class _Surveyor(Recorder):
         self.calls: dict[CallKey, Call] = {}
         self.reads: list[tuple[int, list[CallKey]]] = []
         self.paths = {id(v): v.path for v in forward.trainable}
-        self._graph = None
+        self.graph = None
 
     @functools.cached_property
     def with_loops(self) -> frozenset[CallKey]:
@@ -170,7 +181,7 @@ class _Surveyor(Recorder):
         def trace(weights, state, x, y, sample_weight, mask, seed):
             batch = Batch(x, y, sample_weight, mask, seed)
             surveyor = cls(forward, batch, widen)
-            surveyor._graph = tf.compat.v1.get_default_graph()
+            surveyor.graph = tf.compat.v1.get_default_graph()
             mapping = forward.mapping(weights, state, seed)
             with RecordingScope(surveyor, mapping), surveyor.recording():
                 forward.outputs(x)
@@ -191,7 +202,7 @@ class _Surveyor(Recorder):
 
     def tap(self, tensor, terms):
         call = self.calls[self.frames[-1].key]
-        reachable = tf.compat.v1.get_default_graph() is self._graph
+        reachable = tf.compat.v1.get_default_graph() is self.graph
         call.taps.append(tuple(tensor.shape) if reachable else None)
         if reachable and tensor.shape.rank and tensor.shape[0] == self.batch.mask.shape[0]:
             call.pending.append((tensor, terms))
@@ -201,7 +212,7 @@ class _Surveyor(Recorder):
         return rule_for(layer) is not None
 
     def _run(self, frame, call, args, kwargs):
-        outside = tf.compat.v1.get_default_graph() is self._graph
+        outside = tf.compat.v1.get_default_graph() is self.graph
         seen = self.calls[frame.key] = Call(frame, outside)
         seen.arguments = [tuple(leaf.shape) for leaf in tensors_of((args, kwargs))]
         seeds, seen.graph = self._seeds(), tf.compat.v1.get_default_graph()
@@ -210,8 +221,9 @@ class _Surveyor(Recorder):
         seen.operations = range(begin, seen.graph.version)
         seen.random = self._seeds() != seeds
         for tensor, terms in seen.pending:  # now that all that they refer to is there
-            yielded = terms(tf.zeros(tensor.shape, tensor.dtype))
+            yielded = list(terms(tf.zeros(tensor.shape, tensor.dtype)))
             seen.yielded |= {id(variable) for variable, _ in yielded}
+            seen.kept |= {id(variable) for variable, term in yielded if keeps_gradients(term)}
         seen.outputs = [tuple(leaf.shape) for leaf in tensors_of(outputs) if leaf.dtype.is_floating]
         return outputs
 

@@ -6,10 +6,13 @@ import functools
 import math
 
 import keras
+import numpy as np
+import scipy.stats
 import tensorflow as tf
 
-from tfdp.clipping import ClippedGradient
+from tfdp.clipping import Batch, ClippedGradient
 from tfdp.data import RecordSource
+from tfdp.privacy import PrivacyPlan
 from tfdp.privacy.noise import NoiseKey
 from tfdp.training.adaptive import AdaptiveClipNorm, clipping_of
 from tfdp.training.continuity import check_optimizer_is_own
@@ -19,15 +22,14 @@ from tfdp.training.state import PrivateState
 from tfdp.training.update import PrivateUpdate
 from tfdp.training.usable import check_targets
 
-DEFAULT_MICROBATCH_SIZE = 256
+_MOST_TO_EVALUATE = 256
 
 
-def rows_at_a_time(state: PrivateState, asked: int | None = None) -> int:
-    """Returns how many rows one replica handles at a time."""
-    default = DEFAULT_MICROBATCH_SIZE
+def rows_to_evaluate(state: PrivateState, asked: int | None = None) -> int:
+    """Returns how many rows are evaluated at a time."""
+    default = _MOST_TO_EVALUATE
     if state.plan is not None:
-        each = state.plan.records_per_unit or 1
-        default = max(each, min(default, math.ceil(state.plan.batch_size) * each))
+        default = min(default, math.ceil(state.plan.batch_size))
     return asked or state.microbatch_size or default
 
 
@@ -43,8 +45,33 @@ def make_run(
         state.update = _make_update(model)
     key = NoiseKey.from_entropy() if state.seed is None else NoiseKey.from_seed(state.seed)
     key = agreed_key(key, model.distribute_strategy)
-    rows = rows_at_a_time(state)
+    rows = state.microbatch_size or _best_microbatch_size(state, source, model.distribute_strategy)
     return PrivateRun(model, source, rows, key, updates, updates_per_epoch, state.units)
+
+
+def _best_microbatch_size(
+    state: PrivateState, source: RecordSource, strategy: tf.distribute.Strategy
+) -> int:
+    """Returns how many rows one replica best handles at a time; those of whole units."""
+    assert state.plan is not None and state.update is not None  # make_run has seen to it
+    each = state.plan.records_per_unit or 1
+    x, y, sample_weight, valid = source.fetch(tf.zeros([each], tf.int64), tf.zeros([], tf.int64))
+    batch = Batch(x, y, sample_weight, valid, tf.zeros([2], tf.int32))
+    drawn, probabilities = _drawn_by_an_update(state.plan)
+    rows = drawn * each
+    best = state.update.clipped.rows_at_once(
+        batch, rows, probabilities, strategy.num_replicas_in_sync
+    )
+    return max(1, best // each) * each
+
+
+def _drawn_by_an_update(plan: PrivacyPlan) -> tuple[np.ndarray, np.ndarray]:
+    """Returns how many records, or persons, an update may draw, and how likely it is."""
+    if plan.sampling != "poisson":
+        return np.array([math.ceil(plan.batch_size)]), np.ones(1)
+    drawn = scipy.stats.binom(plan.num_examples, plan.sampling_probability)
+    counts = np.arange(drawn.ppf(1e-9), drawn.isf(1e-9) + 1)
+    return counts, drawn.pmf(counts)
 
 
 def _build(model: keras.Model, source: RecordSource) -> None:

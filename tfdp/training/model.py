@@ -18,7 +18,7 @@ from tfdp.optimizers import PrivateOptimizer
 from tfdp.privacy import Ledger, PrivacyPlan, PrivacyReport, build_report
 from tfdp.privacy.spenders import note_training
 from tfdp.training import checks, continuity
-from tfdp.training.assembly import make_run, rows_at_a_time
+from tfdp.training.assembly import make_run, rows_to_evaluate
 from tfdp.training.plain import SavedAsPlain
 from tfdp.training.run import planned_updates
 from tfdp.training.sharing import with_earlier_spending
@@ -91,7 +91,8 @@ class DPModel(SavedAsPlain):
           loss_weights: As in Keras.
           *args: As in Keras: metrics, weighted_metrics, ...
           microbatch_size: Rows that one replica handles at a time: bounds memory, changes
-            nothing else. By default the expected batch, at most 256.
+            nothing else. By default as many as are expected to take least time, padding included,
+            within about 1 GiB; 4 GiB on accelerators.
           engine: How examples are clipped: "auto", "single_pass" or "vectorized".
           seed: Makes noise and sampling reproducible, for tests. The guarantee then does not
             hold against anyone who knows the seed, and the report says so.
@@ -174,7 +175,8 @@ class DPModel(SavedAsPlain):
           initial_epoch: As in Keras.
           steps_per_epoch: Updates an epoch.
           validation_steps: As in Keras.
-          validation_batch_size: As in Keras; the microbatch size by default.
+          validation_batch_size: As in Keras; by default the microbatch size that ``compile`` was
+            given, or the expected batch, at most 256.
           validation_freq: As in Keras.
           num_examples: Public number of records, where the optimizer has no plan.
           delta: The delta to report, where the optimizer has no plan.
@@ -220,8 +222,9 @@ class DPModel(SavedAsPlain):
         updates, per_epoch, epochs = planned_updates(
             state.plan, self.updates_left, asked, steps_per_epoch
         )
+        validation_batch_size = rows_to_evaluate(state, validation_batch_size)
         if isinstance(validation_data, RecordSource):
-            validation_data = batches(validation_data, rows_at_a_time(state, validation_batch_size))
+            validation_data = batches(validation_data, validation_batch_size)
         state.run = make_run(self, source, updates, per_epoch)
         note_training(self.trainable_variables, state.ledger)
         try:
@@ -236,7 +239,7 @@ class DPModel(SavedAsPlain):
                     validation_data=validation_data,
                     initial_epoch=initial_epoch,
                     validation_steps=validation_steps,
-                    validation_batch_size=rows_at_a_time(state, validation_batch_size),
+                    validation_batch_size=validation_batch_size,
                     validation_freq=validation_freq,
                 )
         finally:
@@ -246,9 +249,8 @@ class DPModel(SavedAsPlain):
     def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Evaluates as Keras does; ``x`` may be a ``RecordSource`` too."""
         if isinstance(x, RecordSource):
-            x = batches(
-                x, rows_at_a_time(self._compiled_state("evaluate"), kwargs.pop("batch_size", None))
-            )
+            state = self._compiled_state("evaluate")
+            x = batches(x, rows_to_evaluate(state, kwargs.pop("batch_size", None)))
         return super().evaluate(x, *args, **kwargs)
 
     def make_train_function(self, force: bool = False) -> None:

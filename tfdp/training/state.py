@@ -89,5 +89,7 @@ def fingerprint(optimizer: Any, microbatch_size: int | None, seed: int | None) -
     that its updates are computed from is the same; data and model are the caller's to keep.
     """
     config = {k: v for k, v in optimizer.get_config().items() if k not in ("name", "ledger")}
-    text = json.dumps([config, microbatch_size, seed], sort_keys=True, default=repr)
+    devices = sorted({device.device_type for device in tf.config.list_logical_devices()})
+    # Without a size, one is chosen for the kind of device.
+    text = json.dumps([config, microbatch_size or devices, seed], sort_keys=True, default=repr)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

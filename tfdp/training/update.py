@@ -44,6 +44,9 @@ class PrivateUpdate:
       secure: Whether the noise is integers on a grid.
       adaptive: The clip norm, if it follows a quantile.
 
+    Attributes:
+      clipped: The model's clipped gradient.
+
     Raises:
       ValueError: The noise does not fit a grid.
     """
@@ -58,7 +61,7 @@ class PrivateUpdate:
         adaptive: AdaptiveClipNorm | None = None,
     ):
         self._model = model
-        self._clipped = clipped
+        self.clipped = clipped
         self._optimizer: PrivateOptimizer = model.optimizer
         self._expected_batch_size = expected_batch_size
         self._on_metrics = on_metrics
@@ -110,18 +113,18 @@ class PrivateUpdate:
         return Grid.of(clip, noise, sum(map(math.prod, self._shapes)))
 
     def _zeros(self) -> Totals:
-        variables = self._clipped.forward.trainable
+        variables = self.clipped.forward.trainable
         dtypes = [tf.float64 if v.dtype == "float64" else tf.float32 for v in variables]
         sums = [tf.zeros(v.shape, dtype) for v, dtype in zip(variables, dtypes, strict=True)]
         return Totals(sums, tf.zeros([]), tf.zeros([]), tf.zeros([]))
 
     def _accumulate_one(self, totals: Totals, batch: Batch) -> Totals:
-        forward = self._clipped.forward
+        forward = self.clipped.forward
         weights = [tf.convert_to_tensor(v.value) for v in forward.trainable]
         state = [tf.convert_to_tensor(v.value) for v in forward.state]
         adaptive = self._adaptive
         scale = None if adaptive is None else adaptive.scale
-        part = self._clipped(weights, state, batch, scale)
+        part = self.clipped(weights, state, batch, scale)
         count = 0.0 if adaptive is None else adaptive.count(part.norms, part.used)
         self._on_metrics(batch.y, part.outputs, batch.sample_weight, part.used, part.losses)
         return Totals(

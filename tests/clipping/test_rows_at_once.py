@@ -1,0 +1,89 @@
+"""How many rows are handled at a time where nobody says."""
+
+import keras
+import numpy as np
+import pytest
+import scipy.stats
+import tensorflow as tf
+
+import tfdp.clipping.rows_at_once as module
+from tests.clipping.models import dense_net, floats
+from tfdp.clipping import Batch, ClippedGradient, clipped_gradient_sum, per_example_loss
+from tfdp.clipping.rows_at_once import Device, rows_at_once
+
+MIB = 2**20
+
+
+def row_bytes(model, *features, engine="auto"):
+    loss = per_example_loss("mse" if len(model.outputs) == 1 else ["mse"] * len(model.outputs))
+    clipped = ClippedGradient(model, loss, 1.0, engine)
+    y = [tf.zeros([2, *output.shape[1:]]) for output in model.outputs]
+    y = y[0] if len(y) == 1 else y
+    batch = Batch(tf.zeros([2, *features]), y, None, tf.ones([2], tf.bool), tf.constant([0, 1]))
+    clipped.check(batch)
+    (plan,) = clipped._plans.values()
+    return plan.row_bytes(clipped.forward.trainable)
+
+
+@pytest.fixture
+def small_device(monkeypatch):
+    monkeypatch.setattr(module, "_CPU", Device(limit=500, overhead=0))
+
+
+def test_a_row_takes_the_operands_and_results_of_products_and_the_biases_gradients():
+    # x [4], tanh [5], and with their gradients the products [5] and [3]; biases [5] and [3].
+    assert row_bytes(dense_net(), 4) == 4 * (4 + 2 * 5 + 5 + 2 * 3 + 5 + 3)
+
+
+def test_a_view_is_not_counted_again():
+    x = keras.Input((50, 4))
+    three = [keras.layers.Dense(3, use_bias=False, name=f"d{i}")(x) for i in range(3)]
+    # Explicit gradients [4, 3] are cheaper than Gram matrices of 50 positions.
+    assert row_bytes(keras.Model(x, three), 50, 4) == 4 * (50 * 4 + 3 * 2 * 50 * 3 + 3 * 4 * 3)
+
+
+def test_mapped_as_a_whole_a_row_keeps_the_gradients_of_all_weights():
+    model = dense_net()
+    kernels = 4 * 5 + 5 * 3
+    assert row_bytes(model, 4, engine="vectorized") == row_bytes(model, 4) + 4 * kernels
+
+
+def test_rows_stay_within_the_memory_in_equal_parts():
+    only = np.ones(1)
+    assert rows_at_once(100 * MIB, np.array([64]), only) == 8  # 10 would fit, in 7 parts too
+    assert rows_at_once(2000 * MIB, np.array([64]), only) == 1
+    assert rows_at_once(1 * MIB, np.array([64]), only) == 64
+    assert rows_at_once(1 * MIB, np.array([1500]), only) == 750
+    assert rows_at_once(1 * MIB, np.array([1500]), only, sharing=3) == 500
+    assert rows_at_once(0, np.array([0]), only) == 1
+
+
+def test_draws_of_random_size_go_with_little_padding():
+    drawn = scipy.stats.binom(50_000, 0.005)  # 250 +- 16
+    counts = np.arange(151, 351)
+    size = rows_at_once(1 * MIB, counts, drawn.pmf(counts))
+
+    def rows_and_overhead(size):
+        return drawn.pmf(counts) @ np.ceil(counts / size) * (size + 16)
+
+    assert rows_and_overhead(size) <= 1.01 * min(map(rows_and_overhead, range(1, 351)))
+    assert rows_and_overhead(size) < 0.8 * rows_and_overhead(250)  # which half the draws exceed
+
+
+def test_accelerators_take_more_at_a_time(monkeypatch):
+    device = tf.config.LogicalDevice("/device:GPU:0", "GPU")
+    found = [*tf.config.list_logical_devices(), device]
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda: found)
+    assert rows_at_once(100 * MIB, np.array([64]), np.ones(1)) == 32
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7, 10])
+def test_parts_chosen_and_parts_asked_for_give_the_same_sum(rows, small_device):
+    x, y = floats(rows, 4), floats(rows, 3, seed=1)
+    model = dense_net()
+    chosen = clipped_gradient_sum(model, "mse", x, y, 0.3)
+    whole = clipped_gradient_sum(model, "mse", x, y, 0.3, microbatch_size=16)
+    assert chosen.norms.shape == (rows,)
+    np.testing.assert_allclose(chosen.norms, whole.norms, rtol=1e-6)
+    for a, b in zip(chosen.gradients, whole.gradients, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)

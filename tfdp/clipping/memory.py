@@ -1,0 +1,56 @@
+"""How much memory a row takes, as its forward and backward pass and its clipping go on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tfdp.clipping.terms import ConvolutionTerm, Term, formed
+
+# What XLA keeps in memory: operands and results of these. The rest becomes part of them.
+_KEPT = frozenset(
+    ("MatMul", "BatchMatMulV2", "Einsum", "Conv2D", "Conv3D", "DepthwiseConv2dNative", "Softmax")
+)
+_VIEWS = frozenset(("Reshape", "Identity", "ExpandDims", "Squeeze"))
+
+
+def activation_bytes(fewer: Any, more: Any) -> int:
+    """Returns what one row keeps until clipping is done, in bytes.
+
+    An estimate from above: what is needed only for a while, such as gradients of attention
+    weights, counts as well.
+
+    Args:
+      fewer: A ``tf.Graph`` of the model's forward pass.
+      more: The same with one row more: what does not grow, such as weights, belongs to no row.
+    """
+    return _kept(more) - _kept(fewer)
+
+
+def keeps_gradients(term: Term) -> bool:
+    """Whether the explicit gradient of every row stays in memory for the sum."""
+    if isinstance(term, ConvolutionTerm):
+        return term.way == "explicit"
+    return formed(term)
+
+
+def _kept(graph: Any) -> int:
+    sizes: dict[str, int] = {}
+    for operation in graph.get_operations():
+        if operation.type in _KEPT:
+            for tensor in operation.inputs:
+                seen = _viewed(tensor)
+                sizes.setdefault(seen.name, _bytes(seen))
+            for tensor in operation.outputs:
+                sizes[tensor.name] = 2 * _bytes(tensor)  # with its gradient
+    return sum(sizes.values())
+
+
+def _viewed(tensor: Any) -> Any:
+    """Returns the tensor that another one is but a view of."""
+    while tensor.op.type in _VIEWS:
+        tensor = tensor.op.inputs[0]
+    return tensor
+
+
+def _bytes(tensor: Any) -> int:
+    return (tensor.shape.num_elements() or 0) * tensor.dtype.size
