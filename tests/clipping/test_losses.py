@@ -52,6 +52,11 @@ def test_c3_a_loss_without_a_value_per_example_is_refused(loss):
         clipped(dense_net(), loss, X, floats(4, 3))
 
 
+def test_targets_that_do_not_go_with_the_outputs_are_refused_with_both_shapes():
+    with pytest.raises(ValueError, match=r"'mse' cannot be .* shape \(., 2\) and .* \(., 3\)"):
+        clipped(dense_net(), "mse", X, floats(4, 2))
+
+
 def test_a_missing_loss_is_refused():
     with pytest.raises(ValueError, match="loss=None"):
         per_example_loss(None)

@@ -94,3 +94,21 @@ def test_b5_a_record_of_nan_leaves_every_metric_to_the_others():
     with pytest.warns(UserWarning, match="num_examples"):
         expected = history(x[kept], y[kept])
     assert history(x, y) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("loss", "targets", "message"),
+    [
+        ("mse", np.zeros((40, 3), "float32"), r"x of shape \(10,\) and y of shape \(3,\)"),
+        ("mse", np.zeros(40, "float32"), r"'mse' .* y of shape \(40,\) .* \(40, 2\)"),
+        ("mse", None, r"y of shape None"),
+        ("categorical_crossentropy", np.zeros(40, "int32"), r"and y of shape \(\)"),
+    ],
+)
+def test_targets_that_do_not_go_with_the_outputs_are_refused_for_nothing(loss, targets, message):
+    features, _ = separable(40)
+    plan = tfdp.PrivacyPlan(40, 40, 2, 0.5, noise_multiplier=1.0, delta=1e-3)
+    model = compiled(classifier(), plan, loss=loss)
+    with pytest.raises(ValueError, match=message):
+        model.fit(features, targets, verbose=0)
+    assert model.ledger.updates == 0

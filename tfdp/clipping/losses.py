@@ -83,10 +83,29 @@ class _PerExample(keras.losses.Loss):
         y_pred = keras.tree.map_structure(lambda y: tf.cast(y, self.dtype), y_pred)
         y_true = keras.tree.map_structure(lambda y: tf.cast(y, self.dtype), y_true)
         y_true, impossible = without_impossible_classes(loss, y_true, y_pred)
-        values = loss.call(y_true, y_pred)
+        values = _called(loss, self.name, y_true, y_pred)
         _check_per_example(self.name, values, y_pred)
         masks = [mask for mask in (in_mask, _keras_mask(values)) if mask is not None]
         return mean_over_tokens(values, sample_weight, masks, impossible)
+
+
+def _called(loss: Any, name: str, y_true: Any, y_pred: Any) -> tf.Tensor:
+    """Returns the loss of every token.
+
+    Raises:
+      ValueError: Targets and outputs do not go together, or the loss fails otherwise.
+    """
+    try:
+        return loss.call(y_true, y_pred)
+    except (ValueError, tf.errors.InvalidArgumentError) as error:
+        targets, outputs = (
+            ", ".join(str(tuple(leaf.shape)) for leaf in keras.tree.flatten(nested))
+            for nested in (y_true, y_pred)
+        )
+        raise ValueError(
+            f"The loss {name!r} cannot be taken of targets y of shape {targets} and outputs of "
+            f"shape {outputs}: {error}"
+        ) from error
 
 
 def without_impossible_classes(

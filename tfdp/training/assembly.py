@@ -75,11 +75,24 @@ def _drawn_by_an_update(plan: PrivacyPlan) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _build(model: keras.Model, source: RecordSource) -> None:
-    """Creates all variables, from the shapes of a batch of two."""
+    """Creates all variables, from the shapes of a batch of two.
+
+    Raises:
+      ValueError: Model, loss or metrics cannot be run on such records.
+    """
     x, y, _, _ = source.fetch(tf.zeros([2], tf.int64), tf.zeros([], tf.int64))
     with model.distribute_strategy.scope():
-        # Without weights: they shape no variable, and Keras takes fewer forms of them.
-        model._symbolic_build(data_batch=(x, y, None))
+        try:
+            # Without weights: they shape no variable, and Keras takes fewer forms of them.
+            model._symbolic_build(data_batch=(x, y, None))
+        except (ValueError, tf.errors.InvalidArgumentError) as error:
+            inputs, targets = keras.tree.map_structure(
+                lambda leaf: None if leaf is None else tuple(leaf.shape[1:]), (x, y)
+            )
+            raise ValueError(
+                f"The model {model.name!r}, its loss and metrics cannot be run on records with x "
+                f"of shape {inputs} and y of shape {targets}: {error}"
+            ) from error
         if keras.tree.is_nested(y):  # several losses keep metrics, which are variables
             outputs = keras.tree.map_structure(tf.convert_to_tensor, model(x, training=False))
             model._private.loss(y, outputs)
