@@ -175,3 +175,16 @@ def test_b15_the_budget_counts_what_has_been_spent():
 )
 def test_e4_steps_for_epochs_round_up(epochs, examples, batch, steps):
     assert steps_for_epochs(epochs, examples, batch) == steps
+
+
+def test_a_plan_with_some_settings_changed_keeps_what_was_asked_for():
+    noisy = plan()
+    assert dataclasses.replace(noisy, steps=7) == noisy.replace(steps=7) == plan(steps=7)
+    calibrated = plan(noise_multiplier=None, epsilon=5.0)
+    longer = calibrated.replace(steps=2000)
+    assert longer == plan(noise_multiplier=None, epsilon=5.0, steps=2000)
+    assert longer.noise_multiplier > calibrated.noise_multiplier
+    assert calibrated.replace(noise_multiplier=2.0) == plan(noise_multiplier=2.0)
+    assert noisy.replace(epsilon=5.0) == calibrated
+    with pytest.raises(TypeError, match=r"Use plan\.replace"):
+        dataclasses.replace(calibrated, steps=2000)

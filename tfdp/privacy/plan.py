@@ -82,6 +82,7 @@ class PrivacyPlan:
         secure: bool = False,
         records_per_unit: int | None = None,
         clipping: FlatClipping | Mapping[str, Any] | str = "flat",
+        target_epsilon: None = None,
     ) -> None:
         """Checks everything, and calibrates the noise if epsilon is given (a second or two).
 
@@ -91,6 +92,12 @@ class PrivacyPlan:
                 `noise_multiplier` are given, `epsilon` is given without `delta`, or `secure`
                 without noise.
         """
+        if target_epsilon is not None:  # an attribute, which dataclasses.replace passes on
+            raise TypeError(
+                f"target_epsilon={target_epsilon}: dataclasses.replace cannot say whether the "
+                "noise or epsilon is to stay. Use plan.replace(...), which keeps epsilon; or give "
+                "PrivacyPlan(...) one of epsilon and noise_multiplier."
+            )
         if (epsilon is None) == (noise_multiplier is None):
             raise ValueError(
                 "give exactly one of epsilon and noise_multiplier and leave the other None, got "
@@ -235,6 +242,23 @@ class PrivacyPlan:
             at_most=self.steps,
         )  # fmt: skip
 
+    def replace(self, **changes: Any) -> PrivacyPlan:
+        """A plan like this one but for some arguments of the constructor.
+
+        The noise is calibrated anew to the epsilon that was asked for, if one was; otherwise it
+        stays, and epsilon follows.
+
+        Args:
+            **changes: arguments of the constructor.
+        """
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        target = values.pop("target_epsilon")
+        if target is not None and "noise_multiplier" not in changes:
+            changes = {"epsilon": target, **changes}
+        if "epsilon" in changes:
+            del values["noise_multiplier"]
+        return PrivacyPlan(**{**values, **changes})
+
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain JSON values."""
         return {**dataclasses.asdict(self), "clipping": self.clipping.to_dict()}
@@ -243,7 +267,7 @@ class PrivacyPlan:
     def from_dict(cls, values: Mapping[str, Any]) -> PrivacyPlan:
         """The inverse of `to_dict`; nothing is calibrated again."""
         values = dict(values)
-        target = values.pop("target_epsilon")
+        target = values.pop("target_epsilon", None)
         plan = cls(**values)
         object.__setattr__(plan, "target_epsilon", target)
         return plan
