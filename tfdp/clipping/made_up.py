@@ -100,6 +100,11 @@ def _cast(values: np.ndarray, leaf: Any) -> tf.Tensor:
 
 def _given(batch: Batch, examples: Any) -> tuple[Batch, Batch]:
     fields = (batch.x, batch.y, batch.sample_weight)
+    if not isinstance(examples, list | tuple):
+        raise TypeError(
+            f"public_examples={examples!r}: expected (x, y) or (x, y, sample_weight), of records "
+            "that are not private."
+        )
     given = tuple(examples)
     examples = (*given, *[None] * (3 - len(given)))
     try:
@@ -109,7 +114,10 @@ def _given(batch: Batch, examples: Any) -> tuple[Batch, Batch]:
             "public_examples must be (x, y), or (x, y, sample_weight) if there are weights, nested "
             f"like what the model is trained on, got {len(given)} parts."
         ) from error
-    count = len(next(leaf for leaf in keras.tree.flatten(examples) if leaf is not None))
+    counts = {len(leaf) for leaf in keras.tree.flatten(examples) if leaf is not None}
+    if len(counts) > 1:
+        raise ValueError(f"public_examples: arrays must have the same rows, got {sorted(counts)}.")
+    count = counts.pop()
     if count < 2:
         raise ValueError(f"public_examples holds {count} row(s): two or more are needed.")
     rows = _rows_unlike_any_axis(fields)

@@ -75,9 +75,13 @@ class PrivateOptimizer(_MIXIN):
         super().__init__(**kwargs)
         if isinstance(privacy, dict):
             privacy = PrivacyPlan.from_dict(privacy)
+        if not isinstance(privacy, PrivacyPlan | None):
+            raise TypeError(
+                f"{type(self).__name__}: privacy={privacy!r}: expected a tfdp.PrivacyPlan."
+            )
         self._privacy = privacy
         self.ledger = Ledger.from_dict(ledger) if isinstance(ledger, dict) else ledger
-        self.rate_factors = dict(rate_factors or {})
+        self.rate_factors = _checked_factors(type(self).__name__, rate_factors or {})
         clip, noise = _checked(type(self).__name__, l2_norm_clip, noise_multiplier, privacy)
         self._l2_norm_clip, self._noise_multiplier = clip, noise
         self.clip_norm: keras.Variable | None = None
@@ -109,6 +113,10 @@ class PrivateOptimizer(_MIXIN):
 
     def build(self, variables: Any) -> None:
         """As in Keras. What these variables have cost is remembered, should another come."""
+        paths = [variable.path for variable in variables]
+        unused = [part for part in self.rate_factors if not any(part in path for path in paths)]
+        if unused:
+            raise ValueError(f"rate_factors: no variable has {unused} in its path, of {paths}.")
         super().build(variables)
         if self.ledger is not None and self.ledger.updates:
             note_training(variables, self.ledger)
@@ -186,6 +194,20 @@ def _checked(
     if not _is_number(noise) or not 0 <= noise < float("inf"):
         raise ValueError(f"{name}: noise_multiplier={noise!r}: expected a finite number >= 0.")
     return float(clip), float(noise)
+
+
+def _checked_factors(name: str, factors: Any) -> dict[str, float]:
+    """Returns the factors of learning rates by parts of paths."""
+    good = isinstance(factors, Mapping) and all(
+        isinstance(part, str) and _is_number(factor) and math.isfinite(factor)
+        for part, factor in factors.items()
+    )
+    if not good:
+        raise ValueError(
+            f"{name}: rate_factors={factors!r}: expected a dict from a part of variable paths to a "
+            "finite number."
+        )
+    return dict(factors)
 
 
 def _is_number(value: Any) -> bool:

@@ -14,6 +14,7 @@ from tfdp.optimizers import PrivateOptimizer
 from tfdp.privacy import Ledger, PrivacyPlan
 from tfdp.privacy.spenders import spending_elsewhere
 from tfdp.sampling import UnitRecords
+from tfdp.training import arguments
 
 if TYPE_CHECKING:
     from tfdp.training.state import PrivateState
@@ -33,16 +34,13 @@ def check_compile(
         raise TypeError(
             f"optimizer={optimizer!r}: a private model needs a private optimizer. {hint}"
         )
-    if microbatch_size is not None and not (
-        isinstance(microbatch_size, int | np.integer) and microbatch_size > 0
-    ):
-        raise ValueError(f"microbatch_size={microbatch_size!r}: expected a positive integer.")
+    arguments.check_whole("microbatch_size", microbatch_size)
     if ledger is not None and not isinstance(ledger, Ledger):
         raise TypeError(
             f"ledger={ledger!r}: expected a tfdp.privacy.Ledger, such as Ledger({ledger!r}), or "
             "None for one in memory."
         )
-    if seed is not None and not isinstance(seed, int | np.integer):
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer | None):
         raise TypeError(f"seed={seed!r}: expected an integer, or None for fresh entropy.")
     if seed is not None and optimizer.privacy is not None and optimizer.privacy.secure:
         raise ValueError(
@@ -58,13 +56,6 @@ def check_steps_per_execution(steps: Any) -> None:
             f"steps_per_execution={steps!r}: expected a positive integer, the number of updates "
             "between two calls of the callbacks. Each of them is a private update of its own."
         )
-
-
-def check_lengths(epochs: Any, steps_per_epoch: Any) -> None:
-    """Raises for epochs and steps that are no numbers of updates."""
-    for name, value in (("epochs", epochs), ("steps_per_epoch", steps_per_epoch)):
-        if value is not None and (isinstance(value, bool) or int(value) != value or value < 1):
-            raise ValueError(f"{name}={value!r}: expected a positive integer, or None.")
 
 
 def check_overrides(model_class: type) -> None:
@@ -256,6 +247,7 @@ def plan_from_fit(
             "delta (public numbers, not counted from the data). Or compile with "
             "privacy=tfdp.PrivacyPlan(...)."
         )
+    arguments.check_numbers(num_examples=num_examples, batch_size=batch_size, delta=delta)
     per_epoch = steps_per_epoch or math.ceil(num_examples / batch_size)
     return PrivacyPlan(
         num_examples=num_examples,
@@ -271,8 +263,12 @@ def class_to_sample_weight(class_weight: dict, y: Any, sample_weight: Any) -> np
     """Turns class weights into sample weights ``[N]``, which apply before clipping.
 
     Raises:
+      TypeError: It is not a dict of numbers.
       ValueError: The targets are not integer classes, or a class has no weight.
     """
+    if not isinstance(class_weight, dict):
+        raise TypeError(f"class_weight={class_weight!r}: expected a dict from class to weight.")
+    arguments.check_numbers(**{f"class_weight[{k!r}]": w for k, w in class_weight.items()})
     targets = None if y is None or keras.tree.is_nested(y) else np.asarray(y)
     if targets is None or targets.dtype.kind not in "iu" or targets.size != len(targets):
         raise ValueError(

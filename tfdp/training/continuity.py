@@ -49,8 +49,8 @@ def check_not_set_back(optimizer: Any, state: PrivateState) -> None:
 
 def check_optimizer_is_own(optimizer: Any, variables: list) -> None:
     """Raises for an optimizer that was built for the weights of another model."""
-    if not optimizer.built:
-        return
+    if not optimizer.built or (not variables and not optimizer._trainable_variables):
+        return  # without weights to train it belongs to no model; clipping tells of that
     own = {id(variable) for variable in optimizer._trainable_variables}
     strange = [variable.path for variable in variables if id(variable) not in own]
     if strange or not variables:

@@ -17,7 +17,7 @@ from tfdp.data import RecordSource, as_source, batches
 from tfdp.optimizers import PrivateOptimizer
 from tfdp.privacy import Ledger, PrivacyPlan, PrivacyReport, build_report
 from tfdp.privacy.spenders import note_training
-from tfdp.training import checks, continuity
+from tfdp.training import arguments, checks, continuity
 from tfdp.training.assembly import make_run, rows_to_evaluate
 from tfdp.training.plain import SavedAsPlain
 from tfdp.training.run import planned_updates
@@ -107,6 +107,8 @@ class DPModel(SavedAsPlain):
         """
         checks.check_compile(optimizer, microbatch_size, seed, ledger)
         checks.check_steps_per_execution(kwargs.get("steps_per_execution", 1))
+        arguments.check_engine(engine)
+        arguments.check_jit_compile(kwargs.get("jit_compile"))
         checks.check_overrides(self._plain_class or type(self))
         checks.check_strategy(self)
         continuity.check_optimizer_is_own(optimizer, self.trainable_variables)
@@ -196,8 +198,13 @@ class DPModel(SavedAsPlain):
         checks.check_sharing(self, state.ledger)
         continuity.check_accounted(self.optimizer, state)
         continuity.check_not_set_back(self.optimizer, state)
+        arguments.check_callbacks(callbacks)
         continuity.check_callbacks(callbacks)
-        checks.check_lengths(epochs, steps_per_epoch)
+        arguments.check_whole("epochs", epochs)
+        arguments.check_whole("steps_per_epoch", steps_per_epoch)
+        arguments.check_whole("initial_epoch", initial_epoch, least=0)
+        arguments.check_whole("validation_batch_size", validation_batch_size)
+        arguments.check_validation(validation_data)
         plan = self.optimizer.privacy
         checks.check_fit(plan, batch_size, num_examples, delta, validation_split, group_ids)
         checks.warn_of_callbacks(callbacks)
@@ -248,10 +255,19 @@ class DPModel(SavedAsPlain):
 
     def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Evaluates as Keras does; ``x`` may be a ``RecordSource`` too."""
-        if isinstance(x, RecordSource):
-            state = self._compiled_state("evaluate")
-            x = batches(x, rows_to_evaluate(state, kwargs.pop("batch_size", None)))
-        return super().evaluate(x, *args, **kwargs)
+        return super().evaluate(self._in_batches("evaluate", x, kwargs), *args, **kwargs)
+
+    def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """Predicts as Keras does; ``x`` may be a ``RecordSource`` too."""
+        return super().predict(self._in_batches("predict", x, kwargs), *args, **kwargs)
+
+    def _in_batches(self, what: str, x: Any, kwargs: dict[str, Any]) -> Any:
+        """A source of records as batches, of the size among the arguments; else ``x``."""
+        if not isinstance(x, RecordSource):
+            return x
+        size = kwargs.pop("batch_size", None)
+        arguments.check_whole("batch_size", size)
+        return batches(x, rows_to_evaluate(self._compiled_state(what), size))
 
     def make_train_function(self, force: bool = False) -> None:
         """Lets Keras's training loop call the private run."""

@@ -38,6 +38,8 @@ def check_targets(model: keras.Model, source: RecordSource, x: Any) -> None:
         _, y, weight, _ = source.fetch(indices, tf.constant(0, tf.int64))
         if y is None:
             return
+        if any(leaf.dtype == tf.string for leaf in keras.tree.flatten(y)):
+            raise TypeError("y holds text: the loss needs numbers, such as classes from 0 on.")
         made_up = keras.tree.map_structure(functools.partial(_halves, len(indices)), outputs)
         if not tf.reduce_all(tf.math.is_nan(loss(y, made_up, weight))):
             return

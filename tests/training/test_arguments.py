@@ -1,0 +1,110 @@
+"""Arguments of the wrong kind are named before anything is spent."""
+
+import keras
+import numpy as np
+import pytest
+
+import tfdp
+from tests.training.models import classifier, compiled, separable
+from tfdp.data import ArraySource
+from tfdp.privacy import PrivacyPlan
+
+X, Y = separable(24)
+
+
+def plan(**changes):
+    values = {"num_examples": 24, "batch_size": 8, "steps": 3, "clip_norm": 1.0, "delta": 1e-3}
+    return PrivacyPlan(**{**values, "noise_multiplier": 1.0, **changes})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"jit_compile": "yes"}, "jit_compile='yes': expected True, False, None or \"auto\""),
+        ({"engine": "fast"}, "engine='fast': expected one of auto, single_pass"),
+        ({"microbatch_size": True}, "microbatch_size=True: expected a positive integer"),
+        ({"seed": True}, "seed=True: expected an integer"),
+    ],
+)
+def test_compile_names_arguments_of_the_wrong_kind(arguments, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        compiled(classifier(), plan(), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"steps_per_epoch": "a"}, "steps_per_epoch='a': expected a positive integer"),
+        ({"initial_epoch": -1}, "initial_epoch=-1: expected an integer of at least 0"),
+        ({"validation_batch_size": 0}, "validation_batch_size=0: expected a positive integer"),
+        ({"validation_data": X}, "validation_data must be"),
+        ({"validation_data": (X,)}, "validation_data must be"),
+        ({"validation_data": (X, Y[:3])}, "validation_data: .*same number of rows.*24.*3"),
+        ({"callbacks": ["a"]}, "callbacks holds 'a'"),
+        ({"class_weight": [1, 2]}, "class_weight=.*expected a dict"),
+        ({"class_weight": {0: "a", 1: 2}}, r"class_weight\[0\]='a': expected a number"),
+        ({"y": {"a": Y}}, "its loss and metrics cannot be run on records with"),
+    ],
+    ids=str,
+)
+def test_fit_names_arguments_of_the_wrong_kind_before_it_spends(arguments, message):
+    model = compiled(classifier(), plan(), jit_compile=False)
+    with pytest.raises((TypeError, ValueError), match=message):
+        model.fit(**{"x": X, "y": Y, "verbose": 0, **arguments})
+    assert model.ledger.updates == 0
+
+
+@pytest.mark.parametrize("name", ["num_examples", "batch_size", "delta"])
+def test_numbers_given_to_fit_as_text_are_named(name):
+    optimizer = tfdp.optimizers.DPSGD(1.0, l2_norm_clip=1.0, noise_multiplier=1.0)
+    model = compiled(classifier(), None, optimizer)
+    given = {"num_examples": 24, "batch_size": 8, "delta": 1e-3, name: "1"}
+    with pytest.raises(TypeError, match=f"{name}='1': expected a number"):
+        model.fit(X, Y, epochs=1, verbose=0, **given)
+
+
+def test_targets_of_text_are_named():
+    model = compiled(classifier(), plan(), jit_compile=False)
+    with pytest.raises(TypeError, match="y holds text"):
+        model.fit(X, np.array(["a"] * 24), verbose=0)
+
+
+def test_a_model_without_weights_to_train_is_called_that():
+    model = keras.Sequential([keras.layers.Dense(2, trainable=False)])
+    with pytest.raises(ValueError, match="has no trainable weights"):
+        compiled(model, plan()).fit(X, Y, verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("examples", "message"), [(5, "public_examples=5: expected"), ((X[:3], Y[:2]), "same rows")]
+)
+def test_public_examples_of_the_wrong_kind_are_named(examples, message):
+    model = compiled(classifier(), plan(), public_examples=examples)
+    with pytest.raises((TypeError, ValueError), match=message):
+        model.fit(X, Y, verbose=0)
+
+
+def test_predict_takes_a_source_of_records():
+    model = compiled(classifier(), plan())
+    expected = model.predict(X, verbose=0)
+    found = model.predict(ArraySource(X, Y), batch_size=5, verbose=0)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("factors", [[1], {"kernel": "b"}, {"kernel": np.nan}])
+def test_rate_factors_of_the_wrong_kind_are_named(factors):
+    with pytest.raises(ValueError, match="rate_factors=.*expected a dict"):
+        tfdp.optimizers.DPSGD(1.0, privacy=plan(), rate_factors=factors)
+
+
+def test_rate_factors_that_meet_no_variable_are_refused():
+    optimizer = tfdp.optimizers.DPSGD(1.0, privacy=plan(), rate_factors={"decoder": 2.0})
+    model = compiled(classifier(), None, optimizer)
+    with pytest.raises(ValueError, match="no variable has .*decoder.* in its path"):
+        model.fit(X, Y, verbose=0)
+    assert model.ledger.updates == 0
+
+
+def test_a_plan_of_another_kind_is_named():
+    with pytest.raises(TypeError, match="privacy='a': expected a tfdp.PrivacyPlan"):
+        tfdp.optimizers.DPSGD(1.0, privacy="a")

@@ -1,0 +1,74 @@
+"""Arguments of compile and fit that Keras would stumble over later, and say less about."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any
+
+import keras
+
+from tfdp.clipping.function import ENGINES
+
+
+def check_engine(engine: Any) -> None:
+    """Raises for an engine that there is not."""
+    if engine not in ENGINES:
+        raise ValueError(f"engine={engine!r}: expected one of {', '.join(ENGINES)}.")
+
+
+def check_jit_compile(jit_compile: Any) -> None:
+    """Raises for anything but a flag: any other text would count as yes."""
+    if not (jit_compile is None or isinstance(jit_compile, bool) or jit_compile == "auto"):
+        raise ValueError(f'jit_compile={jit_compile!r}: expected True, False, None or "auto".')
+
+
+def check_whole(name: str, value: Any, least: int = 1) -> None:
+    """Raises for what is neither None nor a whole number of at least ``least``."""
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if value is not None and not (whole and value >= least):
+        expected = "a positive integer" if least == 1 else f"an integer of at least {least}"
+        raise ValueError(f"{name}={value!r}: expected {expected}, or None.")
+
+
+def check_numbers(**values: Any) -> None:
+    """Raises for what is neither None nor a number; its range is looked at elsewhere."""
+    for name, value in values.items():
+        if value is not None and not isinstance(value, numbers.Real):
+            raise TypeError(f"{name}={value!r}: expected a number.")
+
+
+def check_callbacks(callbacks: Any) -> None:
+    """Raises for what is no callback."""
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        return
+    for callback in keras.tree.flatten(callbacks or []):
+        if not isinstance(callback, keras.callbacks.Callback):
+            raise TypeError(
+                f"callbacks holds {callback!r}: expected objects of keras.callbacks.Callback."
+            )
+
+
+def check_validation(validation_data: Any) -> None:
+    """Raises where Keras would find out after the first epoch, which has been paid for.
+
+    Raises:
+      ValueError: There are no targets, or numbers of rows differ.
+    """
+    arrays = isinstance(validation_data, dict | list | tuple) or hasattr(validation_data, "shape")
+    if not arrays:  # a data set, a loader, a generator, or None
+        return
+    parts = validation_data if isinstance(validation_data, list | tuple) else (validation_data,)
+    if len(parts) not in (2, 3) or parts[1] is None:
+        raise ValueError(
+            "validation_data must be (x, y), (x, y, sample_weight), a tf.data.Dataset or a "
+            f"RecordSource, got a {type(validation_data).__name__} without targets or of "
+            f"{len(parts)} parts."
+        )
+    named = dict(zip(("x", "y", "sample_weight"), parts, strict=False))
+    rows = {
+        ".".join(map(str, path)): len(leaf)
+        for path, leaf in keras.tree.flatten_with_path(named)
+        if getattr(leaf, "shape", ())
+    }
+    if len(set(rows.values())) > 1:
+        raise ValueError(f"validation_data: arrays must have the same number of rows, got {rows}.")
