@@ -20,8 +20,8 @@ def run_program(main: Callable[[list[str]], None]) -> None:
     """Runs `main` as an absl program.
 
     A mistake in the flags, in the config or in a setting is answered by one line on standard
-    error and exit code 1; `--verbosity=1` shows where it came from. Errors out of the depths of
-    other libraries keep their traceback.
+    error and exit code 1; `--verbosity=1` shows where it came from; so is Ctrl-C. Errors out of the
+    depths of other libraries keep their traceback.
 
     Args:
         main: receives the arguments that are not flags, the program's name first.
@@ -78,6 +78,8 @@ def _run(main: Callable[[list[str]], None], arguments: list[str]) -> None:
     logging.get_absl_handler().addFilter(_worth_reading)
     try:
         main(arguments)
+    except KeyboardInterrupt:
+        fail("interrupted; the same command goes on from what is written.")
     except (ValueError, TypeError, OSError) as error:
         if not isinstance(error, OSError) and not _is_ours(error):
             raise

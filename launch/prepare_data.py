@@ -10,13 +10,12 @@ continues where it stopped. `--dataset=icons_small` makes the small set inside t
 
 import dataclasses
 import shutil
-import sys
 from pathlib import Path
 
-from absl import app, flags
+from absl import flags
 
+from launch._cli import run_program
 from tfdp.data.preparation.catalog import IconPackage
-from tfdp.data.preparation.errors import PreparationError
 from tfdp.data.preparation.package_source import open_package
 from tfdp.data.preparation.prepare import prepare_icons
 from tfdp.data.preparation.recipes import RECIPES
@@ -44,21 +43,14 @@ _PIECES = flags.DEFINE_integer("vocabulary_size", 3072, "Most pieces of a vocabu
 _WORK = ".package"
 
 
-def main(argv: list[str]) -> None:
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected argument {argv[1]!r}: flags are written --name=value.")
+def main(_: list[str]) -> None:
     output = Path(_OUTPUT.value)
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        if _DATASET.value == "vocabulary":
-            _make_vocabulary(output)
-        else:
-            _make_icons(output)
-        shutil.rmtree(output / _WORK, ignore_errors=True)
-    except (PreparationError, OSError) as error:
-        sys.exit(f"prepare_data: {error}")
-    except KeyboardInterrupt:
-        sys.exit("prepare_data: interrupted; the same command continues.")
+    output.mkdir(parents=True, exist_ok=True)
+    if _DATASET.value == "vocabulary":
+        _make_vocabulary(output)
+    else:
+        _make_icons(output)
+    shutil.rmtree(output / _WORK, ignore_errors=True)
 
 
 def _make_icons(output: Path) -> None:
@@ -85,4 +77,4 @@ def _size(manifest: dict) -> int:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run_program(main)

@@ -42,7 +42,9 @@ def test_an_archive_becomes_a_data_set(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--dataset=icons", "--source=nowhere"), "prepare_data: --source=nowhere does not exist"),
+        (("--dataset=icons", "--source=nowhere"), "error: --source=nowhere does not exist"),
+        (("--dataset=icons", "--source=.", "more"), "error: unexpected argument 'more'"),
+        (("--dataset=icons", "--source=.", "--lmit=3"), "error: Unknown command line flag 'lmit'"),
         (("--dataset=icns", "--source=."), "value should be one of <icons_small|icons|vocabulary>"),
     ],
 )
