@@ -66,11 +66,22 @@ def test_sheet_shows_every_picture_with_both_captions(tmp_path):
             captions[index] = kept
 
 
+def test_sheet_says_of_every_picture_how_much_likelier_it_makes_its_caption(tmp_path):
+    pictures, words, path = np.zeros((2, 8, 8, 3)), ["a", "b"], tmp_path / "sheet.png"
+    drawn = {
+        times: save_caption_sheet(path, pictures, words, words, times).read_bytes()
+        for times in (None, (1.0, 2.0), (1.0, 3.0))
+    }
+    assert len(set(drawn.values())) == 3
+
+
 def test_what_cannot_be_shown_is_refused(tmp_path):
     with pytest.raises(ValueError, match="undo the normalisation"):
         save_caption_sheet(tmp_path / "a.png", np.full((1, 4, 4, 3), -1.0), ["a"], ["b"])
     with pytest.raises(ValueError, match=r"got \(2, 1, 2\)"):
         save_caption_sheet(tmp_path / "a.png", np.zeros((2, 4, 4, 3)), ["a"], ["b", "c"])
+    with pytest.raises(ValueError, match=r"got \(2, 2, 2, 1\)"):
+        save_caption_sheet(tmp_path / "a.png", np.zeros((2, 4, 4, 3)), ["a"] * 2, ["b"] * 2, [1.0])
     with pytest.raises(ValueError, match="got 3, 2 and 3"):
         plot_training_curve(tmp_path / "a.png", STEPS, STEPS[:2], STEPS)
     with pytest.raises(ValueError, match="at least 1"):

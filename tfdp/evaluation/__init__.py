@@ -3,6 +3,7 @@
 from tfdp.evaluation.caption_loss import CaptionLoss, caption_loss
 from tfdp.evaluation.features import extract_features
 from tfdp.evaluation.figures import plot_training_curve, save_caption_sheet
+from tfdp.evaluation.likelier import times_likelier
 from tfdp.evaluation.probe import ProbeResult, few_shot_probe
 from tfdp.evaluation.unigram import unigram_log_probabilities, unigram_loss
 
@@ -14,6 +15,7 @@ __all__ = [
     "few_shot_probe",
     "plot_training_curve",
     "save_caption_sheet",
+    "times_likelier",
     "unigram_log_probabilities",
     "unigram_loss",
 ]

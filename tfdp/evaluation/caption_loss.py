@@ -37,7 +37,12 @@ class CaptionLoss:
 
 
 def caption_loss(
-    model: keras.Model, source: RecordSource, *, batch_size: int = 64, limit: int | None = None
+    model: keras.Model,
+    source: RecordSource,
+    *,
+    batch_size: int = 64,
+    limit: int | None = None,
+    other_pictures: bool = False,
 ) -> CaptionLoss:
     """The loss of a captioner on held-out pairs, by teacher forcing.
 
@@ -47,6 +52,8 @@ def caption_loss(
             Its pictures should not be augmented.
         batch_size: captions a forward pass.
         limit: score only this many records from the start, all when None.
+        other_pictures: show each caption the picture before its own in the batch (`x["image"]`).
+            How much more the captions surprise then is what the model reads off their pictures.
 
     Returns:
         The loss, averaged over captions and over tokens.
@@ -56,6 +63,8 @@ def caption_loss(
     """
 
     def token_nll(x: Any, targets: tf.Tensor) -> tf.Tensor:
+        if other_pictures:
+            x = {**x, "image": tf.roll(x["image"], 1, axis=0)}
         logits = tf.cast(model(x, training=False), tf.float32)
         return tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
 

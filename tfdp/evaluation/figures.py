@@ -89,6 +89,7 @@ def save_caption_sheet(
     images: npt.ArrayLike,
     true_captions: Sequence[str],
     generated_captions: Sequence[str],
+    likelier: Sequence[float] | None = None,
 ) -> Path:
     """Draws pictures in rows of 8, each over its true and its generated caption.
 
@@ -97,6 +98,7 @@ def save_caption_sheet(
         images: `[N, H, W, 3]`, uint8, or floats in [0, 1] (undo the normalisation first).
         true_captions: N captions, in grey.
         generated_captions: N captions, in blue; an empty one shows as (empty).
+        likelier: N numbers in black, such as those of `times_likelier`, if given.
 
     Returns:
         The path written.
@@ -105,7 +107,12 @@ def save_caption_sheet(
         ValueError: if the counts differ, there is no picture, or floats lie outside [0, 1].
     """
     pictures = np.asarray(images)
-    counts = len(pictures), len(true_captions), len(generated_captions)
+    lines = [(true_captions, _GREY), (generated_captions, _BLUE)]
+    title = "true caption (grey), generated caption (blue)"
+    if likelier is not None:
+        lines.append(([f"× {times:.2g}" for times in likelier], "black"))
+        title += ", × how much likelier its own picture makes the true one than the others do"
+    counts = len(pictures), *(len(texts) for texts, _ in lines)
     if len(set(counts)) != 1 or not counts[0]:
         raise ValueError(f"Expected one caption of each kind a picture, got {counts}.")
     if pictures.dtype != np.uint8 and not (pictures.min() >= 0 and pictures.max() <= 1):
@@ -115,19 +122,19 @@ def save_caption_sheet(
         )
     columns = min(_COLUMNS, counts[0])
     rows = -(-counts[0] // columns)
-    width, height, title = 1.6 * columns, 2.25 * rows, 0.35  # inches
-    figure = Figure(figsize=(width, height + title))
-    figure.text(0.5, 1, "\ntrue caption (grey), generated caption (blue)", ha="center", va="top")
+    width, height, top = 1.6 * columns, 2.25 * rows, 0.35  # inches
+    figure = Figure(figsize=(width, height + top))
+    figure.text(0.5, 1, f"\n{title}", ha="center", va="top", size=min(10, 0.9 * width))
     grid = figure.add_gridspec(
-        rows, columns, left=0.01, right=0.99, bottom=0, top=height / (height + title), hspace=0.02
+        rows, columns, left=0.01, right=0.99, bottom=0, top=height / (height + top), hspace=0.02
     )
     for index, picture in enumerate(pictures):
         view = figure.add_subplot(grid[index // columns, index % columns], anchor="N")
         view.imshow(picture, interpolation="nearest")
         view.axis("off")
         drop = 3.0  # points under the picture
-        for caption, colour in ((true_captions, _GREY), (generated_captions, _BLUE)):
-            text = _shortened(caption[index])
+        for texts, colour in lines:
+            text = _shortened(texts[index])
             view.annotate(
                 text,
                 (0.5, 0),
