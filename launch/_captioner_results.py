@@ -19,6 +19,7 @@ from tfdp.evaluation import (
     few_shot_probe,
     plot_training_curve,
     save_caption_sheet,
+    times_likelier,
     unigram_loss,
 )
 from tfdp.export import export_captioner
@@ -31,8 +32,8 @@ _SHEET = 32  # pictures on the caption sheet
 
 def write_all(
     model: keras.Model, config: ml_collections.ConfigDict, data: Data, workdir: Workdir
-) -> PrivacyReport:
-    """Writes everything into the workdir, and returns the report.
+) -> tuple[PrivacyReport, dict[str, Any]]:
+    """Writes everything into the workdir, and returns report and metrics.
 
     No training data are read but for the probes.
     """
@@ -50,7 +51,7 @@ def write_all(
     # Counts are exact facts about private records: they stay with whoever holds the data.
     released = {key: value for key, value in report.to_dict().items() if key != "counts"}
     export_captioner(model, data.tokenizer, workdir.saved_model, released)
-    return report
+    return report, metrics
 
 
 def _counts(data: Data, workdir: Workdir) -> dict[str, Any]:
@@ -66,11 +67,17 @@ def _counts(data: Data, workdir: Workdir) -> dict[str, Any]:
 def caption_losses(
     model: keras.Model, config: ml_collections.ConfigDict, data: Data
 ) -> dict[str, Any]:
-    """Held-out loss of the captioner and of word frequencies in public text, nats per token."""
+    """Held-out losses in nats per token, and what they are without pictures or without training.
+
+    They are the captioner's, the same beside other pictures, and that of public word frequencies.
+    """
     size = config.evaluation.batch_size
     public = data.tokenizer(public_captions(), config.model.max_length)[:, 1:]
     return {
         "captioner": caption_loss(model, data.test, batch_size=size).to_dict(),
+        "captioner_other_pictures": caption_loss(
+            model, data.test, batch_size=size, other_pictures=True
+        ).to_dict(),
         "public_unigram": unigram_loss(
             [public], data.tokenizer.vocabulary_size, data.test, batch_size=size
         ).to_dict(),
@@ -80,7 +87,9 @@ def caption_losses(
 def few_shot_accuracies(
     model: keras.Model, config: ml_collections.ConfigDict, data: Data
 ) -> dict[str, Any]:
-    """The same probe on the encoder, on one with random weights, and on raw pixels."""
+    """The same probe on the encoder, on one with random weights, and on raw pixels; {} for ()."""
+    if not config.evaluation.shots:
+        return {}
     untrained = make_model(config, data.tokenizer)
     views = {
         "encoder": lambda x: model.features(x["image"]),
@@ -135,10 +144,23 @@ def draw_figures(model: keras.Model, data: Data, workdir: Workdir, metrics: dict
         },
     )
     rows = np.linspace(0, len(data.test) - 1, _SHEET).astype(int).tolist()
-    ids = np.asarray(model.generate(data.test.images(rows)))
+    images, captions = data.test.images(rows), data.test.captions(rows)
     save_caption_sheet(
         workdir.figures / "captions.png",
         data.test.pictures(rows),
-        data.test.captions(rows),
-        data.tokenizer.detokenize(ids),
+        captions,
+        data.tokenizer.detokenize(np.asarray(model.generate(images))),
+        times_likelier(model, images, data.tokenizer(captions, model.config.max_length)).tolist(),
+    )
+
+
+def held_out_text(metrics: dict[str, Any]) -> str:
+    """One line on what the captioner has learned."""
+    own, other, public = (
+        metrics["caption_loss"][name]["per_token"]
+        for name in ("captioner", "captioner_other_pictures", "public_unigram")
+    )
+    return (
+        f"Held-out captions: {own:.3f} nats per token; {other:.3f} beside other pictures than "
+        f"their own, {public:.3f} by public word frequencies"
     )

@@ -104,16 +104,16 @@ def public_word_logits(
 
 def compile_model(
     model: keras.Model,
-    config: ml_collections.ConfigDict,
-    plan: tfdp.PrivacyPlan,
+    optimizer: tfdp.optimizers.PrivateOptimizer,
+    settings: ml_collections.ConfigDict,
     ledger: Ledger,
 ) -> None:
-    """Compiles with the config's optimizer and the captioning loss."""
+    """Compiles with the captioning loss and the settings of ``config.training``."""
     model.compile(
-        make_optimizer(config.optimizer, plan),
+        optimizer,
         keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=0),
-        microbatch_size=config.training.microbatch_size,
-        seed=config.training.seed,
+        microbatch_size=settings.microbatch_size,
+        seed=settings.seed,
         ledger=ledger,
     )
 

@@ -83,6 +83,10 @@ class Workdir:
                 "now: one table would mix both. Use another folder."
             )
 
+    def _results(self) -> list[Path]:
+        """What a run replaces when it ends."""
+        return [self.saved_model, self.figures, self.metrics, self.report, self.results]
+
     def claim(self, config: ml_collections.ConfigDict, may_change: Collection[str] = ()) -> None:
         """Writes the resolved config, or checks that the folder belongs to the same run.
 
@@ -91,12 +95,17 @@ class Workdir:
           may_change: Names in it that may have other values than the last time.
 
         Raises:
-          ValueError: The folder holds a run with other settings.
+          ValueError: The folder holds a run with other settings, or something else altogether.
         """
         ours = json.loads(config.to_json_best_effort())
         theirs = ours
         if self.config.exists():
             theirs = json.loads(self.config.read_text(encoding="utf-8"))
+        elif foreign := [path.name for path in self._results() if path.exists()]:
+            raise ValueError(
+                f"--workdir={self.path} holds {', '.join(foreign)} of something else, for there is "
+                "no config.json of a run. Use another folder: they would be replaced."
+            )
         fixed = [{k: v for k, v in c.items() if k not in may_change} for c in (theirs, ours)]
         if fixed[0] == fixed[1]:
             if theirs != ours or not self.config.exists():

@@ -17,6 +17,7 @@ from ml_collections import config_flags
 import tfdp
 from launch import _captioner_results as results
 from launch import _captioner_setup as setup
+from launch._captioner_checks import check_run
 from launch._cli import run_program
 from launch._workdir import Workdir
 from tfdp.training import is_first_worker
@@ -35,16 +36,19 @@ def main(_: list[str]) -> None:
     plan = setup.make_plan(config)
     strategy = tfdp.choose_strategy(_STRATEGY.value)
     data = setup.load_data(config)
+    check_run(config, data)
     workdir = Workdir(_WORKDIR.value)
     if config.training.seed is not None:
         keras.utils.set_random_seed(config.training.seed)  # of the first weights
+    with strategy.scope():
+        model = setup.make_model(config, data.tokenizer)
+        optimizer = setup.make_optimizer(config.optimizer, plan)
     writes = is_first_worker(strategy)
-    if writes:
-        workdir.claim(config)
+    if writes:  # a mistake found above claims no folder
+        workdir.claim(config, may_change=("evaluation",))
     with workdir.open_ledger(writes) as ledger:
         with strategy.scope():
-            model = setup.make_model(config, data.tokenizer)
-            setup.compile_model(model, config, plan, ledger)
+            setup.compile_model(model, optimizer, config.training, ledger)
         checkpoints = CheckpointEvery(
             model, workdir.checkpoints, config.training.checkpoint_seconds
         )
@@ -56,8 +60,9 @@ def main(_: list[str]) -> None:
             )
         if not train(model, config, data, workdir, checkpoints) or not writes:
             return
-        report = results.write_all(model, config, data, workdir)
+        report, metrics = results.write_all(model, config, data, workdir)
         print(report.summary_text())
+        print(results.held_out_text(metrics))
         print(f"Everything is in {workdir.path}")
 
 
@@ -69,18 +74,23 @@ def train(
     checkpoints: CheckpointEvery,
 ) -> bool:
     """Makes the updates that the plan has left; returns whether it is now used up."""
-    made = model.ledger.updates
+    counted, there = model.ledger.updates, int(model.optimizer.iterations.numpy())
     if model.updates_left == 0:
-        logging.info("All %d updates have been made: no privacy is spent.", made)
+        logging.info("All %d updates have been made: no privacy is spent.", counted)
         return True
-    if made:
-        logging.info("Going on after update %d; %d are left.", made, model.updates_left)
+    if counted:
+        logging.info(
+            "Going on: %d updates are counted, the weights have %d of them, %d are left.",
+            counted,
+            there,
+            model.updates_left,
+        )
     stop = StopOnTerm()
     logs = [TrainingLog(workdir.history), keras.callbacks.TensorBoard(workdir.path / "tensorboard")]
     model.fit(
         data.train,
         steps_per_epoch=config.training.log_every,
-        initial_epoch=made // config.training.log_every,
+        initial_epoch=there // config.training.log_every,
         validation_data=data.test,
         validation_batch_size=config.evaluation.batch_size,
         validation_steps=math.ceil(

@@ -1,6 +1,7 @@
 """The main job in small: first run, second run, killed run, and mistakes."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from tests.forks import Fork
 from tfdp.privacy import Ledger, verify
 
 STEPS = 20
+GOING_ON = r"Going on: (\d+) updates are counted, the weights have (\d+) of them, (\d+) are left"
 TINY = [
     "--config=configs/quickstart.py",
     "--config.privacy.batch_size=64",
@@ -85,7 +87,10 @@ def test_a_killed_run_goes_on_and_counts_every_update(killed, finished):
     _, killed_at = killed
     workdir, _, err = finished
     assert 3 <= killed_at < STEPS
-    assert f"Going on after update {killed_at}" in err
+    counted, there, left = map(int, re.search(GOING_ON, err).groups())
+    assert counted == killed_at
+    assert there in (counted - 1, counted)  # a checkpoint follows each update
+    assert left == STEPS - counted
     assert updates(workdir) == STEPS
 
 
@@ -93,6 +98,7 @@ def test_the_run_ends_with_everything_in_the_workdir(finished):
     workdir, out, err = finished
     assert "(epsilon, delta) = (8, 1e-05)" in out
     assert "Poisson" in out and "PLD" in out
+    assert re.search(r"Held-out captions: \d\.\d+ nats per token; \d\.\d+ beside other pict", out)
     assert f"{STEPS}/{STEPS}" in err  # the progress bar, with its figures
     assert "epsilon=" in err and "loss=" in err
     report = json.loads((workdir / "privacy_report.json").read_text())
@@ -145,11 +151,14 @@ assert "tfdp" not in sys.modules
 
 
 def test_the_same_command_again_says_that_it_is_finished_and_spends_nothing(finished):
+    """It may ask for another evaluation, which spends nothing either."""
     workdir, _, _ = finished
     before = (workdir / "ledger.jsonl").read_bytes()
     report = json.loads((workdir / "privacy_report.json").read_text())
-    code, out, err = outcome(workdir)
-    assert code == 0
+    code, out, err = outcome(workdir, "--config.evaluation.draws=2")
+    assert code == 0, err
+    probe = json.loads((workdir / "metrics.json").read_text())["few_shot"]["encoder"]["1_shot"]
+    assert len(probe["accuracies"]) == 2
     assert f"All {STEPS} updates have been made" in err
     assert "(epsilon, delta) = (8, 1e-05)" in out
     assert updates(workdir) == STEPS
@@ -198,13 +207,17 @@ def test_d11_two_devices_run_the_same_command_and_report_the_same(finished, tmp_
         (["--config.data.dataset=image_text", "--config.data.path=/nowhere"], "/nowhere"),
         (["--config.data.vocabulary=/none.txt"], "/none.txt"),
         (["--config.optimizer.name=rmsprop"], "rmsprop"),
+        (["--config.training.microbatch_size=0"], "config.training.microbatch_size must be"),
+        (["--config.evaluation.batch_size=0"], "config.evaluation.batch_size must be"),
+        (["--config.evaluation.shots=(90,)"], "config.evaluation.shots=(1, 90) takes 90 records"),
         (["--strategy=both"], "both"),
     ],
 )
-def test_a_mistake_is_one_clear_line_and_spends_nothing(tmp_path, flags, message):
+def test_a_mistake_is_one_clear_line_that_spends_and_claims_nothing(tmp_path, flags, message):
     code, _, err = outcome(tmp_path / "run", *flags)
     assert code == 1
     lines = [line for line in err.splitlines() if line.startswith(("error:", "FATAL"))]
     assert len(lines) == 1 and message in lines[0]
     assert "Traceback" not in err
     assert updates(tmp_path / "run") == 0
+    assert not (tmp_path / "run" / "config.json").exists()
