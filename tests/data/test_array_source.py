@@ -59,6 +59,8 @@ def test_e6_lengths_must_agree():
         ArraySource(np.zeros(5), np.zeros(4), np.zeros(5))
     with pytest.raises(ValueError, match=r"x\['a'\] has 5, x\['b'\] has 6"):
         ArraySource({"a": np.zeros(5), "b": np.zeros(6)})
+    with pytest.raises(ValueError, match=r"x\[4\] has 3, there are 96 more; np.asarray\(list\)"):
+        ArraySource([[1.0, 2.0, 3.0]] * 100, np.zeros(100))
 
 
 @pytest.mark.parametrize(

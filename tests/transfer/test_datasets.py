@@ -108,6 +108,15 @@ def test_npz_arrays(tmp_path):
         open_pictures("npz", "test", tmp_path / "a.npz")
 
 
+@pytest.mark.parametrize("size", [0, 3, 300])
+def test_a_npz_file_that_was_cut_off_is_named(tmp_path, size):
+    path = tmp_path / "a.npz"
+    np.savez(path, x_train=np.zeros((2, 4, 4), np.uint8), y_train=np.array([0, 2]))
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(DatasetError, match="a.npz: not a readable .npz file"):
+        open_pictures("npz", "train", path)
+
+
 @pytest.mark.parametrize(
     ("labels", "message"),
     [

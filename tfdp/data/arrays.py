@@ -9,6 +9,8 @@ import tensorflow as tf
 from tfdp.data.leaves import as_leaf, as_parts, tensor_dtype
 from tfdp.data.source import Fetched, RecordSource
 
+_NAMED = 5  # arrays that a message names
+
 
 class ArraySource(RecordSource):
     """Records along the first axis of arrays, or of nested dicts, tuples and lists of arrays.
@@ -124,8 +126,11 @@ def _common_length(data: dict[str, Any]) -> int:
     if "x" not in data or not lengths:
         raise ValueError("x is None or holds no arrays: there is nothing to train on.")
     if len(set(lengths.values())) > 1:
-        stated = ", ".join(f"{name} has {length}" for name, length in lengths.items())
-        raise ValueError(f"All arrays must have the same number of rows, but {stated}.")
+        stated = [f"{name} has {length}" for name, length in lengths.items()]
+        if len(stated) > _NAMED:  # a list of rows, most likely: Keras takes lists for many inputs
+            rest = f"there are {len(stated) - _NAMED} more; np.asarray(list) makes one array of it"
+            stated = [*stated[:_NAMED], rest]
+        raise ValueError(f"All arrays must have the same number of rows, but {', '.join(stated)}.")
     length = next(iter(lengths.values()))
     if length == 0:
         raise ValueError("x has no rows.")

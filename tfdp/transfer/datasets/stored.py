@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -77,7 +79,7 @@ def npz_pictures(path: str | os.PathLike[str], split: str) -> ArrayPictures:
         raise
     except KeyError as error:
         raise DatasetError(f"{path}: needs arrays x_{split} and y_{split} ({error}).") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise DatasetError(f"{path}: not a readable .npz file ({error}).") from error
     names = [str(label) for label in range(classes)]
     return ArrayPictures(f"npz:{Path(path).stem}", split, names, pictures, labels)
