@@ -1,7 +1,8 @@
 """Private classifiers of Fashion-MNIST from public features: every method at every budget.
 
-Make the features first; 112 pixels are plenty for pictures of 28:
+Make the features first; 112 pixels are plenty for pictures of 28, which Debian packages:
 
+    apt-get install dataset-fashion-mnist
     python -m launch.extract_features --dataset=fashion_mnist --image_size=112 \\
         --data_path=/usr/share/datasets/fashion-mnist --output=features/fashion_mnist
 """
