@@ -21,6 +21,9 @@ from tfdp.evaluation import unigram_log_probabilities
 from tfdp.models import Captioner, CaptionerConfig
 from tfdp.privacy import Ledger
 
+#: Of a captioner's config.
+SECTIONS = ("privacy", "model", "optimizer", "data", "initialization", "training", "evaluation")
+
 OPTIMIZERS = {
     "sgd": tfdp.optimizers.DPSGD,
     "adam": tfdp.optimizers.DPAdam,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from logging import WARNING, LogRecord
 from pathlib import Path
 from typing import Any, NoReturn
@@ -33,6 +33,19 @@ def fail(message: str) -> NoReturn:
     """Ends the program with one line on standard error and exit code 1."""
     print(f"error: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(1)
+
+
+def check_config(config: Mapping[str, Any], *names: str) -> None:
+    """Refuses a config that was written for another program.
+
+    Raises:
+        ValueError: it lacks one of these parts.
+    """
+    missing = [name for name in names if name not in config]
+    if missing:
+        raise ValueError(
+            f"the config has no {', '.join(missing)}: was it written for another program?"
+        )
 
 
 def _parse(arguments: list[str]) -> list[str]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from absl import flags
 from ml_collections import config_flags
 
-from launch._cli import run_program
+from launch._cli import check_config, run_program
 from launch._last_layer_program import run_whole_study
 from tfdp.training import STRATEGIES
 
@@ -24,6 +24,7 @@ _STRATEGY = flags.DEFINE_enum("strategy", "auto", STRATEGIES, "How work is sprea
 
 
 def main(_: list[str]) -> None:
+    check_config(_CONFIG.value, "methods", "epsilons", "seeds", "tuning", "export")
     run_whole_study(_CONFIG.value, _WORKDIR.value, _STRATEGY.value)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import ml_collections
 from ml_collections import config_flags
 
-from launch._cli import run_program
+from launch._cli import check_config, run_program
 from tfdp.data import CaptionTokenizer, icons_tokenizer
 from tfdp.models import (
     CaptionerConfig,
@@ -40,11 +40,12 @@ _VALUES_PER_WEIGHT = 4
 
 def main(_: list[str]) -> None:
     config = _CONFIG.value
+    check_config(config, "privacy", "model", "data", "training")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        plan = PrivacyPlan(**_section(config, "privacy"))
+        plan = PrivacyPlan(**config.privacy)
         model = _model(config)
-    for line in describe(plan, model, _section(config, "training")["microbatch_size"]):
+    for line in describe(plan, model, config.training.microbatch_size):
         print(line)
     for message in [*(str(warning.message) for warning in caught), *_warnings(plan)]:
         print(f"warning: {message}")
@@ -159,19 +160,13 @@ def _warnings(plan: PrivacyPlan) -> Iterator[str]:
 
 def _model(config: ml_collections.ConfigDict) -> CaptionerConfig:
     """The captioner of the config; without a vocabulary's size, with the one its run will use."""
-    settings = _section(config, "model")
+    settings = config.model.to_dict()
     if "vocab_size" not in settings:
-        path = _section(config, "data").get("vocabulary")
+        path = config.data.get("vocabulary")
         tokenizer = CaptionTokenizer(path) if path else icons_tokenizer()
         settings["vocab_size"] = tokenizer.vocabulary_size
         settings["start_id"], settings["end_id"] = tokenizer.start_id, tokenizer.end_id
     return CaptionerConfig(**settings)
-
-
-def _section(config: ml_collections.ConfigDict, name: str) -> dict:
-    if name not in config:
-        raise ValueError(f"the config has no section {name!r}.")
-    return config[name].to_dict()
 
 
 if __name__ == "__main__":

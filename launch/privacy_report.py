@@ -36,7 +36,7 @@ from tfdp.privacy import (
 )
 
 _WORKDIR = flags.DEFINE_multi_string("workdir", None, "Folder of the run; several to add them up.")
-_OUTPUT = flags.DEFINE_string("output", None, "Folder for the sum over several runs.")
+_OUTPUT = flags.DEFINE_string("output", None, "Folder to write the sum of several runs to.")
 _DELTA = flags.DEFINE_float("delta", None, "Delta of the sum; by default the runs' smallest.")
 _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace a report that says otherwise.")
 
@@ -49,6 +49,12 @@ def main(_: list[str]) -> None:
     if len(folders) > 1 or (folders[0] and (Path(folders[0]) / "results.csv").is_file()):
         print_together([_existing(folder).path for folder in folders], _DELTA.value, _OUTPUT.value)
         return
+    for flag in (_DELTA, _OUTPUT):
+        if flag.value is not None:
+            raise ValueError(
+                f"--{flag.name} is for the sum over several folders, or of a study: the report of "
+                "one run is at its own delta and stays in its folder."
+            )
     workdir = _existing(folders[0])
     report = recomputed(workdir)
     stated = None if _OVERWRITE.value else _stated(workdir)

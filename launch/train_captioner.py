@@ -18,7 +18,7 @@ import tfdp
 from launch import _captioner_results as results
 from launch import _captioner_setup as setup
 from launch._captioner_checks import check_run
-from launch._cli import run_program
+from launch._cli import check_config, run_program
 from launch._workdir import Workdir
 from tfdp.training import is_first_worker
 from tfdp.training.callbacks import ProgressBar, StopOnTerm, TrainingLog
@@ -33,6 +33,7 @@ _STRATEGY = flags.DEFINE_enum(
 
 def main(_: list[str]) -> None:
     config = _CONFIG.value
+    check_config(config, *setup.SECTIONS)
     plan = setup.make_plan(config)
     strategy = tfdp.choose_strategy(_STRATEGY.value)
     data = setup.load_data(config)

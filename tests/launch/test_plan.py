@@ -34,6 +34,10 @@ WRONG = {
     "model": ([QUICK, "--config.model.patch_size=7"], "not a multiple of patch_size 7"),
     "no file": (["--config=configs/nowhere.py"], "there is no file configs/nowhere.py"),
     "no config": ([], "--config is missing"),
+    "another program's": (
+        ["--config=configs/last_layer/cifar10.py"],
+        "the config has no privacy, model, data, training: was it written for another program?",
+    ),
     "argument": ([QUICK, "steps=3"], "unexpected argument 'steps=3'"),
     "size": (["--config=configs/dpcap.py:huge"], "configs/dpcap.py has no 'huge'"),
 }

@@ -221,6 +221,12 @@ def test_a_workdir_must_be_named():
             privacy_report.main([])
 
 
+@pytest.mark.parametrize("flag", ["--delta=1e-6", "--output=elsewhere"])
+def test_flags_of_sums_are_refused_for_a_single_run(folder, flag):
+    with pytest.raises(ValueError, match=f"{flag.split('=')[0]} is for the sum over several"):
+        launch(folder, flag)
+
+
 def second_run(tmp_path_factory, updates=7):
     other = tmp_path_factory.mktemp("second")
     (other / "config.json").write_text(json.dumps({"privacy": {**PRIVACY, "delta": 1e-6}}))
