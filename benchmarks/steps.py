@@ -27,8 +27,8 @@ def make_step(variant: str, model_name: str, rows: int) -> Step:
 
     Args:
       variant: "ordinary" and "ordinary_xla" give the gradient of the mean loss; the name of an
-        engine gives the clipped sum, in the microbatches that training takes by default; with
-        "_whole" at its end in one, with "_eager" without XLA.
+        engine gives the clipped sum as training does by default; with "-whole" after it in one
+        microbatch, with "-xla" or "-eager" with or without XLA.
       model_name: Of ``WORKLOADS``.
       rows: Examples.
     """
@@ -40,9 +40,10 @@ def make_step(variant: str, model_name: str, rows: int) -> Step:
     batch = Batch(x, y, None, tf.ones([rows], tf.bool), tf.constant([0, 1]))
     if variant.startswith("ordinary"):
         return _ordinary(Forward(model, loss), batch, compiled=variant.endswith("_xla"))
-    engine = variant.removesuffix("_whole").removesuffix("_eager")
-    clipped = ClippedGradient(model, loss, 1.0, engine, jit_compile="_eager" not in variant)
-    size = rows if variant.endswith("_whole") else clipped.rows_at_once(batch, [rows])
+    engine, *options = variant.split("-")
+    jit_compile = "xla" in options or ("auto" if "eager" not in options else False)
+    clipped = ClippedGradient(model, loss, 1.0, engine, jit_compile=jit_compile)
+    size = rows if "whole" in options else clipped.rows_at_once(batch, [rows])
     return _private(clipped, batch, size)
 
 

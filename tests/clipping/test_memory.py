@@ -37,7 +37,9 @@ def private_program(model) -> str:
     clipped = ClippedGradient(model, LOSS, 1.0, engine="single_pass")
     clipped.check(inputs())
     weights = [tf.convert_to_tensor(v.value) for v in clipped.forward.trainable]
-    program = clipped._function.experimental_get_compiler_ir(weights, [], inputs(), None, False)
+    program = clipped._functions[True].experimental_get_compiler_ir(
+        weights, [], inputs(), None, False
+    )
     return program(stage="optimized_hlo")
 
 

@@ -146,7 +146,7 @@ def test_e1_c9_d9_h8_empty_batches_are_noise_only_updates_and_one_trace_serves_a
     update = model._private.update
     assert update._accumulate.experimental_get_tracing_count() == 1
     assert update._release.experimental_get_tracing_count() == 1
-    assert update.clipped._function.experimental_get_tracing_count() == 2  # and the cut-out
+    assert update.clipped._functions[True].experimental_get_tracing_count() == 2  # and the cut-out
 
 
 def test_e2_a_batch_beyond_the_microbatch_is_chunked_and_nothing_is_dropped():

@@ -42,7 +42,7 @@ def clipped_gradient_sum(
     engine: str = "auto",
     microbatch_size: int | None = None,
     seed: tuple[int, int] = (0, 0),
-    jit_compile: bool = True,
+    jit_compile: bool | str = "auto",
     public_examples: Any = None,
 ) -> ClippedSum:
     """Sums the gradients of all examples, each scaled to norm at most ``clip_norm``.
@@ -62,7 +62,7 @@ def clipped_gradient_sum(
       microbatch_size: Rows handled at a time; by default as many as take least time within about
         1 GiB, 4 GiB on accelerators.
       seed: Seeds dropout and its like.
-      jit_compile: Whether XLA compiles the computation.
+      jit_compile: As for ``ClippedGradient``.
       public_examples: As for ``ClippedGradient``.
 
     Norms that come from Gram matrices are raised by what float32 rounding can hide, so that the

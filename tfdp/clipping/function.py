@@ -63,7 +63,8 @@ class ClippedGradient:
         the sum by a second backward pass: slower, with less memory. "vectorized" maps the whole
         model.
       with_outputs: Whether to return the model's outputs, which metrics need.
-      jit_compile: Whether XLA compiles the function.
+      jit_compile: Whether XLA compiles the function. "auto" says yes, but for networks of
+        convolutions on CPUs.
       records_per_unit: How many consecutive rows are clipped together: the sum of their gradients
         is what has norm at most C. If it overflows the unit contributes nothing.
       public_examples: (x, y) or (x, y, sample_weight) of two rows or more that are not private,
@@ -82,12 +83,14 @@ class ClippedGradient:
         clip_norm: float | Clipping,
         engine: str = "auto",
         with_outputs: bool = False,
-        jit_compile: bool = True,
+        jit_compile: bool | str = "auto",
         records_per_unit: int = 1,
         public_examples: Any = None,
     ):
         if engine not in ENGINES:
             raise ValueError(f"engine={engine!r}: expected one of {', '.join(ENGINES)}.")
+        if jit_compile not in (True, False, "auto"):
+            raise ValueError(f'jit_compile={jit_compile!r}: expected True, False or "auto".')
         require_float32_products()
         if not isinstance(model, keras.Model):
             raise TypeError(f"model must be a keras.Model, got {model!r}.")
@@ -105,7 +108,10 @@ class ClippedGradient:
         self._unit = records_per_unit
         self._public_examples = public_examples
         self._plans: dict[tuple, Plan] = {}
-        self._function = tf.function(self._clipped, jit_compile=jit_compile, autograph=False)
+        self._functions = {
+            jit: tf.function(self._clipped, jit_compile=jit, autograph=False)
+            for jit in (False, True)
+        }
 
     def __call__(
         self, weights: list, state: list, batch: Batch, clip_scale: tf.Tensor | None = None
@@ -120,13 +126,14 @@ class ClippedGradient:
             clip norms that change as training goes on.
         """
         self.check(batch)
-        clipped = self._function(weights, state, batch, clip_scale, False)
+        function = self._functions[self._compiled(self._plans[_shapes(batch)])]
+        clipped = function(weights, state, batch, clip_scale, False)
         # An example that overflows poisons products such as 0 * inf. It contributes zero: then,
         # and only then, the sums are formed again with its rows cut out.
         return tf.cond(
             tf.reduce_all(tf.math.is_finite(clipped.norms)),
             lambda: clipped,
-            lambda: self._function(weights, state, batch, clip_scale, True),
+            lambda: function(weights, state, batch, clip_scale, True),
         )
 
     def check(self, batch: Batch) -> None:
@@ -233,13 +240,16 @@ class ClippedGradient:
             )
 
     def _per_example(self, weights: list, state: list, batch: Batch) -> PerExample:
-        compiled = self._jit_compile
         plan = self._plans[_shapes(batch)]
+        compiled = self._compiled(plan)
         if plan.whole:
             side_by_side = compiled and not plan.loops
             return vectorized(self.forward, weights, state, batch, side_by_side)
         second_pass = self._engine == "two_pass"
         return single_pass(self.forward, weights, state, batch, plan, compiled, second_pass)
+
+    def _compiled(self, plan: Plan) -> bool:
+        return plan.suits_xla if self._jit_compile == "auto" else bool(self._jit_compile)
 
     def _give_notice(self, plan: Plan) -> None:
         if not plan.whole and not plan.mapped:

@@ -7,6 +7,8 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+from tfdp.clipping.devices import only_cpus
+
 CallKey = tuple[int, int]  # (id of the layer, how manieth call of it in a forward pass)
 
 
@@ -39,6 +41,7 @@ class Plan:
       widen: Whether an input of a rule that leads with 1 is repeated for every example.
       whole: Why only mapping the whole model over examples will do; empty otherwise.
       loops: Whether the model has loops, which have no form side by side that XLA compiles.
+      convolves: Whether XLA had better not compile the model for CPUs, for its convolutions.
       activation_bytes: What a row keeps in memory, its explicit gradients aside.
       kept: Ids of the weights whose explicit gradient every row keeps.
     """
@@ -48,12 +51,18 @@ class Plan:
     widen: bool = True
     whole: str = ""
     loops: bool = False
+    convolves: bool = False
     activation_bytes: int = 0
     kept: frozenset[int] = frozenset()
 
     def as_whole(self, why: str) -> Plan:
         """Returns the plan that maps the whole model."""
         return dataclasses.replace(self, by_rule=frozenset(), mapped={}, whole=why)
+
+    @property
+    def suits_xla(self) -> bool:
+        """Whether XLA makes it faster. Without XLA, what is mapped runs row after row."""
+        return bool(self.whole or self.mapped) or not (self.convolves and only_cpus())
 
     def row_bytes(self, weights: Iterable[Any]) -> int:
         """Returns about what a row takes of a model with these trainable variables."""

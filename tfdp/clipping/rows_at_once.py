@@ -6,7 +6,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
+
+from tfdp.clipping.devices import only_cpus
 
 _CHOICES = 200  # sizes that are compared, of either kind
 
@@ -46,7 +47,7 @@ def rows_at_once(
       probabilities: ``[K]``: how likely each of them is.
       sharing: Replicas that handle the sub-batches of an update side by side.
     """
-    device = _device()
+    device = _CPU if only_cpus() else _ACCELERATOR
     fit = max(1, device.limit // max(row_bytes, 1))
     largest = max(1, math.ceil(counts.max() / sharing))
     even = np.ceil(largest / np.arange(1, _CHOICES))  # parts of a largest update without padding
@@ -55,8 +56,3 @@ def rows_at_once(
     turns = [probabilities @ np.maximum(np.ceil(counts / (size * sharing)), 1) for size in sizes]
     overhead = device.overhead / max(row_bytes, 1)  # in rows
     return int(sizes[np.argmin(turns * (sizes + overhead))])
-
-
-def _device() -> Device:
-    kinds = {device.device_type for device in tf.config.list_logical_devices()}
-    return _CPU if kinds == {"CPU"} else _ACCELERATOR

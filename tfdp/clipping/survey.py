@@ -15,6 +15,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfdp.clipping.convolutions import mostly_plain_convolutions
 from tfdp.clipping.forward import Batch, Forward
 from tfdp.clipping.memory import activation_bytes, keeps_gradients
 from tfdp.clipping.plan import CallKey, Mapping, Plan
@@ -67,6 +68,7 @@ def _survey(forward: Forward, batch: Batch, widen: bool) -> Plan:
     return dataclasses.replace(
         _ways(fewer, more, widen),
         loops=bool(fewer.with_loops),
+        convolves=mostly_plain_convolutions(fewer.graph),
         activation_bytes=activation_bytes(fewer.graph, more.graph),
     )
 

@@ -108,7 +108,7 @@ def _make_update(model: keras.Model) -> PrivateUpdate:
         clipping_of(state.plan),
         engine=state.engine,
         with_outputs=model._compile_metrics is not None,
-        jit_compile=_may_jit(model),
+        jit_compile=_jit_compile(model),
         records_per_unit=state.plan.records_per_unit or 1,
         public_examples=state.public_examples,
     )
@@ -123,9 +123,11 @@ def _make_update(model: keras.Model) -> PrivateUpdate:
     )
 
 
-def _may_jit(model: keras.Model) -> bool:
+def _jit_compile(model: keras.Model) -> bool | str:
     # Keras turns XLA off for whole steps under a strategy; a pure function compiles there too.
-    asked = model.get_compile_config() or {}
-    if asked.get("jit_compile") is False or model.run_eagerly:
+    asked = (model.get_compile_config() or {}).get("jit_compile")
+    if asked is False or model.run_eagerly:
         return False
-    return all(layer.supports_jit for layer in model._flatten_layers())
+    if not all(layer.supports_jit for layer in model._flatten_layers()):
+        return False
+    return asked or "auto"

@@ -90,6 +90,6 @@ def fingerprint(optimizer: Any, microbatch_size: int | None, seed: int | None) -
     """
     config = {k: v for k, v in optimizer.get_config().items() if k not in ("name", "ledger")}
     devices = sorted({device.device_type for device in tf.config.list_logical_devices()})
-    # Without a size, one is chosen for the kind of device.
-    text = json.dumps([config, microbatch_size or devices, seed], sort_keys=True, default=repr)
+    # Microbatches are by default of a size that suits the kind of device.
+    text = json.dumps([config, microbatch_size, devices, seed], sort_keys=True, default=repr)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

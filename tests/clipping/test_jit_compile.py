@@ -1,0 +1,80 @@
+"""What XLA compiles where nobody says."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.clipping.models import floats
+from tfdp.clipping import Batch, ClippedGradient, clipped_gradient_sum, per_example_loss
+
+layers = keras.layers
+
+
+def convolutional(**options):
+    stack = [layers.Input((8, 8, 3)), layers.Conv2D(6, 3, padding="same", **options)]
+    return keras.Sequential([*stack, layers.GlobalAveragePooling2D(), layers.Dense(2)])
+
+
+def attentive():
+    stack = [layers.Input((8, 8, 3)), layers.Conv2D(4, 4, strides=4), layers.Reshape((4, 4))]
+    return keras.Sequential([*stack, layers.Dense(64), layers.Dense(64), layers.Dense(2)])
+
+
+def own_layer():
+    class Scaled(layers.Layer):
+        def build(self, shape):
+            self.scale = self.add_weight(shape=(2,))
+
+        def call(self, x):
+            return x * self.scale
+
+    return keras.Sequential([convolutional(), Scaled()])
+
+
+def compiled(model, jit_compile="auto"):
+    """Whether XLA compiles what sums the clipped gradients."""
+    function = ClippedGradient(model, per_example_loss("mse"), 1.0, jit_compile=jit_compile)
+    x, y = tf.zeros([2, 8, 8, 3]), tf.zeros([2, *model.output_shape[1:]])
+    function.check(Batch(x, y, None, tf.ones([2], tf.bool), tf.constant([0, 1])))
+    (plan,) = function._plans.values()
+    return function._compiled(plan)
+
+
+def test_networks_of_plain_convolutions_are_not_compiled_on_cpus(monkeypatch):
+    assert not compiled(convolutional())
+    assert compiled(convolutional(), jit_compile=True)
+    assert not compiled(attentive(), jit_compile=False)
+    devices = [*tf.config.list_logical_devices(), tf.config.LogicalDevice("/device:GPU:0", "GPU")]
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda: devices)
+    assert compiled(convolutional())
+
+
+def test_convolutions_whose_gradients_tensorflow_lacks_are_compiled():
+    assert compiled(convolutional(groups=3))
+    depthwise = layers.DepthwiseConv2D(3, padding="same")
+    assert compiled(keras.Sequential([layers.Input((8, 8, 3)), depthwise, convolutional()]))
+
+
+def test_patches_before_other_layers_are_compiled():
+    assert compiled(attentive())
+
+
+@pytest.mark.filterwarnings("ignore:Exact but slower")
+def test_what_would_be_mapped_row_after_row_is_compiled():
+    assert compiled(own_layer())
+
+
+def test_both_ways_give_the_same_sum():
+    model, x, y = convolutional(), floats(5, 8, 8, 3), floats(5, 2, seed=1)
+    by_default, by_xla = (
+        clipped_gradient_sum(model, "mse", x, y, 0.1, jit_compile=jit) for jit in ("auto", True)
+    )
+    np.testing.assert_allclose(by_default.norms, by_xla.norms, rtol=1e-5)
+    for a, b in zip(by_default.gradients, by_xla.gradients, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_another_value_is_refused():
+    with pytest.raises(ValueError, match="jit_compile='yes'"):
+        compiled(convolutional(), jit_compile="yes")
