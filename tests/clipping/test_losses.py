@@ -189,3 +189,23 @@ def test_a26_a_loss_that_users_write_sees_one_example_at_a_time(engine, compiled
     expected = 2 * np.linalg.norm(x, axis=1) * np.linalg.norm(x @ kernel - y, axis=1)
     expected[2] = 0  # this one alone has outputs beyond 50
     np.testing.assert_allclose(call().norms, expected, rtol=1e-4)
+
+
+def by_hand(y_true, y_pred):
+    return keras.losses.sparse_categorical_crossentropy(y_true, y_pred)
+
+
+@pytest.mark.parametrize("loss", ["sparse_categorical_crossentropy", by_hand])
+@pytest.mark.parametrize("jit_compile", [True, False])
+def test_losses_of_probabilities_see_the_logits_as_in_keras(loss, jit_compile):
+    """Else a loss would be cut where probabilities are all but 0, with no gradient left."""
+
+    def build(activation):
+        start = keras.initializers.RandomNormal(stddev=20, seed=0)
+        head = keras.layers.Dense(7, activation=activation, kernel_initializer=start)
+        return keras.Sequential([keras.layers.Input((6, 4)), head])
+
+    x = floats(4, 6, 4)
+    expected = clipped(build(None), tokens_loss(), x, TARGETS)
+    found = clipped(build("softmax"), loss, x, TARGETS, jit_compile=jit_compile)
+    assert_same(found, expected, rtol=1e-5)

@@ -29,16 +29,25 @@ def losses_alone(
     fields = (y_true, y_pred, sample_weight)
     leaves = keras.tree.flatten(fields)
     own = [leaf for leaf in leaves if tf.is_tensor(leaf)]
-    masks = [keras.src.backend.get_keras_mask(leaf) for leaf in own]
     if own[0].shape[0] == 1:
         return loss(*fields)
+    masks = {
+        i: m
+        for i, leaf in enumerate(own)
+        if (m := keras.src.backend.get_keras_mask(leaf)) is not None
+    }
+    # From these the losses of Keras are computed, if they get probabilities.
+    logits = {i: leaf._keras_logits for i, leaf in enumerate(own) if hasattr(leaf, "_keras_logits")}
 
-    def one(row: tuple[list[tf.Tensor], list[tf.Tensor]]) -> tf.Tensor:
-        values, kept = (iter(part) for part in row)
-        found = iter([batch_of_one(next(values), None if m is None else next(kept)) for m in masks])
+    def one(row: tuple[list[tf.Tensor], dict, dict]) -> tf.Tensor:
+        values, kept, before = row
+        batches = [batch_of_one(value, kept.get(i)) for i, value in enumerate(values)]
+        for i, own_logits in before.items():
+            batches[i]._keras_logits = own_logits[tf.newaxis]
+        found = iter(batches)
         nested = keras.tree.pack_sequence_as(
             fields, [next(found) if tf.is_tensor(leaf) else leaf for leaf in leaves]
         )
         return loss(*nested)[0]
 
-    return map_rows(one, (own, [mask for mask in masks if mask is not None]), compiled)
+    return map_rows(one, (own, masks, logits), compiled)

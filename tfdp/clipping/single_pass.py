@@ -116,4 +116,8 @@ def _gradient_formed_once(outputs: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     def formed_once(tensor):
         return tf.identity(tensor), lambda gradient: gradient / one
 
-    return with_mask_of(outputs, formed_once(outputs))  # the loss leaves masked tokens out
+    formed = with_mask_of(outputs, formed_once(outputs))  # the loss leaves masked tokens out
+    logits = getattr(outputs, "_keras_logits", None)
+    if logits is not None:  # from which losses of probabilities are really computed
+        formed._keras_logits = formed_once(logits)
+    return formed
