@@ -93,3 +93,23 @@ def test_branches_of_a_siamese_network_may_cancel(jit_compile):
             for engine in ("single_pass", "vectorized")
         )
         np.testing.assert_allclose(norms, exact, rtol=tolerance)
+
+
+@pytest.mark.parametrize("engine", ["single_pass", "two_pass"])
+def test_branches_that_partly_cancel_stay_within_the_clip_norm(engine):
+    keras.utils.set_random_seed(0)
+    tower = keras.Sequential([keras.layers.Dense(64, activation="tanh"), keras.layers.Dense(16)])
+    a, b = keras.Input((24,)), keras.Input((24,))
+    model = keras.Model([a, b], 1e3 * keras.layers.Dense(1)(tower(a) - tower(b)))
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(24, 24)).astype("float32")
+    near = (x + 10.0 ** rng.uniform(-5, -2, size=(24, 1)) * rng.normal(size=x.shape)).astype("f4")
+    loss = per_example_loss("mse")
+    clipped = ClippedGradient(model, loss, 1e-3, engine, jit_compile=False)
+    run = tf.function(clipped, autograph=False)
+    weights = [tf.convert_to_tensor(v.value) for v in clipped.forward.trainable]
+    target, mask, seed = tf.ones([1, 1]), tf.ones([1], tf.bool), tf.zeros([2], tf.int32)
+    for one, other in zip(x, near, strict=True):
+        batch = Batch([tf.constant(one[None]), tf.constant(other[None])], target, None, mask, seed)
+        sums = [tf.cast(total, tf.float64) for total in run(weights, [], batch).sums]
+        assert float(tf.linalg.global_norm(sums)) <= 1e-3 * (1 + 1e-6)

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfdp.clipping.terms.base import ExplicitTerm, Term, row_squares, scale_rows, select_rows
 from tfdp.clipping.terms.cost import explicit_is_cheaper
 from tfdp.clipping.terms.gram import gram_matrices
-from tfdp.clipping.terms.rounding import raised_gram, raised_product
+from tfdp.clipping.terms.rounding import raised_along, raised_gram, raised_product
 
 _FEW_POSITIONS = 4
 _FEW_ENTRIES = 2**20  # of a weight: the transposition costs next to nothing
@@ -176,4 +176,6 @@ def _small_gram_product(inputs: tf.Tensor, output_gradients: tf.Tensor) -> tf.Te
     gram_in, gram_out = gram(inputs), gram(output_gradients)
     squares = tf.maximum(tf.reduce_sum(gram_in * gram_out, axis=[1, 2]), 0)
     scale = tf.linalg.trace(gram_in) * tf.linalg.trace(gram_out)
+    if inputs.dtype == tf.float32:
+        squares = raised_along(squares, scale)
     return raised_product(tf.cast(squares, inputs.dtype), tf.cast(scale, inputs.dtype))

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 # Rounding errors of a sum of products in units of the machine epsilon: a few, and some more where
 # the inner products are long.
-_ERRORS, _BY_LENGTH = 2.0, 0.125
+_ERRORS, _BY_LENGTH, _ALONG = 2.0, 0.125, 0.25
 
 
 def raised_gram(squares: tf.Tensor, scale: tf.Tensor, length: int) -> tf.Tensor:
@@ -32,6 +32,15 @@ def raised_gram(squares: tf.Tensor, scale: tf.Tensor, length: int) -> tf.Tensor:
 def raised_product(squares: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
     """Raises squared norms of explicit gradients where the sum is formed in another way."""
     return squares + (4 * _ERRORS * _epsilon(squares)) ** 2 * scale
+
+
+def raised_along(squares: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
+    """Raises exact squared norms by the part of the sum's rounding that lies along the gradient.
+
+    ``raised_product`` covers what lies across it, which adds to the squares. Of the rounding of
+    all entries, to either side, little lies along the gradient.
+    """
+    return tf.square(tf.sqrt(squares) + _ALONG * 2.0**-23 * tf.sqrt(scale))
 
 
 def _epsilon(values: tf.Tensor) -> float:
