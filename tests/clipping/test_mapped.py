@@ -202,3 +202,22 @@ def test_dropout_inside_draws_the_same_mask_both_times():
         np.testing.assert_allclose(scale, expected, rtol=1e-5)
         assert float(alone.losses[row]) == pytest.approx(expected.sum(), rel=1e-4)
     assert len(set(found.losses.numpy())) == 3
+
+
+class Rounds(layers.Layer):
+    """A loop that might go on for any number of rounds."""
+
+    def build(self, shape):
+        self.inner = layers.Dense(shape[-1], activation="tanh")
+        self.inner.build(shape)
+
+    def call(self, inputs):
+        return keras.ops.fori_loop(0, 3, lambda i, x: self.inner(x) + inputs, inputs)
+
+
+@pytest.mark.parametrize("engine", ["auto", "vectorized"])
+@pytest.mark.filterwarnings("ignore:Exact but slower")
+def test_loops_that_xla_cannot_differentiate_run_without_it(engine):
+    build = sequential(Rounds, lambda: layers.Dense(2), shape=(4,))
+    with pytest.warns(UserWarning, match="not compiled by XLA.*maximum_iterations"):
+        check(build, floats(4, 4), floats(4, 2, seed=1), engines=[engine], jit_compile=True)

@@ -175,6 +175,12 @@ class ClippedGradient:
     def _look_over(self, batch: Batch) -> Plan:
         examples = refuse_mixing(self.forward, batch, self._public_examples)
         plan = survey(self.forward, batch)
+        if plan.endless and self._jit_compile:
+            warnings.warn(
+                f"{self.forward.model.name!r} is not compiled by XLA, which has no form of the "
+                "gradient of a loop without maximum_iterations.",
+                stacklevel=2,
+            )
         if self._engine == "vectorized":
             return plan.as_whole("as asked for")
         self._give_notice(plan)
@@ -249,6 +255,8 @@ class ClippedGradient:
         return single_pass(self.forward, weights, state, batch, plan, compiled, second_pass)
 
     def _compiled(self, plan: Plan) -> bool:
+        if plan.endless:
+            return False
         return plan.suits_xla if self._jit_compile == "auto" else bool(self._jit_compile)
 
     def _give_notice(self, plan: Plan) -> None:

@@ -69,6 +69,7 @@ def _survey(forward: Forward, batch: Batch, widen: bool) -> Plan:
         _ways(fewer, more, widen),
         loops=bool(fewer.with_loops),
         convolves=mostly_plain_convolutions(fewer.graph),
+        endless=fewer.has_endless_loop,
         activation_bytes=activation_bytes(fewer.graph, more.graph),
     )
 
@@ -172,6 +173,15 @@ class _Surveyor(Recorder):
             for key, call in self.calls.items()
             if any(place in call.operations for place in loops[call.graph])
         )
+
+    @property
+    def has_endless_loop(self) -> bool:
+        """Whether a loop may go on for any number of rounds."""
+        graphs = {self.graph, *(call.graph for call in self.calls.values())}
+        loops = (graph.get_operations()[i] for graph in graphs if graph for i in _loops(graph))
+        # The second input of a loop is the most rounds that it makes, -1 for any number.
+        bounds = (tf.get_static_value(loop.inputs[1]) for loop in loops)
+        return any(bound is not None and bound.shape == () and bound == -1 for bound in bounds)
 
     @classmethod
     def run(cls, forward: Forward, batch: Batch, rows: int, widen: bool) -> _Surveyor:
