@@ -110,3 +110,30 @@ def test_classifier_compiled_by_xla():
         dtype="int32",
     )
     check(build, ids(5, 6, below=11), ids(5, below=4), class_loss, jit_compile=True)
+
+
+@pytest.mark.parametrize("jit_compile", [True, False])
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda: layers.GroupNormalization(2),
+        lambda: layers.GroupNormalization(2, axis=1),
+        lambda: layers.LayerNormalization(axis=[1, 2, 3]),
+    ],
+    ids=["groups", "groups_first", "all_axes"],
+)
+def test_normalizations_of_numbers_far_from_zero(layer, jit_compile):
+    """Means 100 times the deviation round away less than 1e-5 of the norms."""
+
+    def build():
+        return model_of(
+            layer,
+            lambda: layers.Activation("tanh"),
+            lambda: layers.GlobalAveragePooling2D(),
+            lambda: layers.Dense(2),
+            shape=(16, 16, 8),
+            dtype=keras.config.dtype_policy().compute_dtype,  # else the loop rounds them away
+        )()
+
+    x = 100 + floats(3, 16, 16, 8)
+    check(build, x, floats(3, 2), engines=["single_pass"], jit_compile=jit_compile)

@@ -13,9 +13,10 @@ from tfdp.clipping.terms import ExplicitTerm
 def layer_normalization_rule(layer, call, tap, inputs):
     if layer.rms_scaling:  # a deprecated variant with another formula: no rule
         return call(inputs)
-    normalized = keras.ops.layer_normalization(
-        at_least_float32(inputs), None, None, layer.axis, layer.epsilon
-    )
+    values = at_least_float32(inputs)
+    if layer.axis not in (-1, [-1], [values.shape.rank - 1]):  # long sums, or in awkward orders
+        values -= tf.stop_gradient(tf.reduce_mean(values, layer.axis, keepdims=True))
+    normalized = keras.ops.layer_normalization(values, None, None, layer.axis, layer.epsilon)
     return _scaled(layer, tap, normalized, layer.axis, layer.gamma, layer.beta)
 
 
@@ -34,7 +35,7 @@ def group_normalization_rule(layer, call, tap, inputs):
     before, channels, after = values.shape[1:axis], values.shape[axis], values.shape[axis + 1 :]
     groups = (layer.groups, channels // layer.groups)
     shape, axes = [-1, *before, *groups, *after], range(1, values.shape.rank + 1)
-    split = tf.reshape(values, shape)
+    split = _nearer_zero(tf.reshape(values, shape), axis)
     mean, variance = tf.nn.moments(split, [i for i in axes if i != axis], keepdims=True)
     inverse = tf.math.rsqrt(variance + layer.epsilon)
     spread = [1, *[1] * len(before), *groups, *[1] * len(after)]
@@ -59,6 +60,19 @@ def group_normalization_rule(layer, call, tap, inputs):
 
     outputs = tf.ensure_shape(outputs, values.shape)
     return tap(tf.cast(outputs, layer.compute_dtype), terms)
+
+
+def _nearer_zero(split: tf.Tensor, axis: int) -> tf.Tensor:
+    """Takes about the mean off every group, which changes nothing but how much is rounded away.
+
+    Args:
+      split: ``[B, ..., groups, channels of a group, ...]``.
+      axis: That of the groups.
+    """
+    place = 1 if axis > 1 else min(3, split.shape.rank - 1)  # in the middle of it is told enough
+    some = tf.gather(split, [split.shape[place] // 2], axis=place)
+    others = [i for i in range(1, split.shape.rank) if i != axis]
+    return split - tf.stop_gradient(tf.reduce_mean(some, others, keepdims=True))
 
 
 def _scaled(layer, tap, normalized, axis, scale, offset, dtype=None):
