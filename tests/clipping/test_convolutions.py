@@ -4,8 +4,9 @@ import keras
 import pytest
 import tensorflow as tf
 
-from tests.clipping.models import floats, perturbed
+from tests.clipping.models import clipped, floats, perturbed
 from tests.clipping.reference import check
+from tfdp.clipping import UnsupportedLayerError
 from tfdp.clipping.terms import ConvolutionTerm, MatMulTerm, Window, convolution_term
 
 layers = keras.layers
@@ -98,3 +99,10 @@ def test_under_xla():
         return perturbed(keras.Sequential([*stack, layers.SeparableConv2D(3, 2)]))
 
     check(build, floats(3, 6, 6, 4), floats(3, 1, 1, 3), engines=["single_pass"], jit_compile=True)
+
+
+def test_what_tensorflow_differentiates_wrongly_is_not_blamed_on_a_rule():
+    layer = layers.Conv2D(8, 3, groups=2, data_format="channels_first")
+    model = keras.Sequential([layers.Input((4, 9, 10)), layer, layers.Flatten(), layers.Dense(2)])
+    with pytest.raises(UnsupportedLayerError, match="wrong on CPUs.*channels_last"):
+        clipped(model, "mse", floats(3, 4, 9, 10), floats(3, 2))

@@ -114,6 +114,7 @@ def refuse_wrong_rules(forward: Forward, examples: Batch, plan: Plan) -> None:
     random = any(mapping.random for mapping in plan.mapped.values())
     if not random and not np.allclose(losses, expected, rtol=share, atol=share):
         names.append("the outputs")
+    _refuse_what_tensorflow_gets_wrong(forward, names)
     if names:
         raise WrongRuleError(
             f"The rules of the layers give other gradients than differentiation for "
@@ -125,6 +126,22 @@ def refuse_wrong_rules(forward: Forward, examples: Batch, plan: Plan) -> None:
             f"the uses of {', '.join(named(cancelling))} in one example cancel so far that their "
             'norm cannot be told from rounding; engine="vectorized" adds them up first'
         )
+
+
+def _refuse_what_tensorflow_gets_wrong(forward: Forward, names: list[str]) -> None:
+    """Raises if the gradients that differ are of layers that TensorFlow differentiates wrongly.
+
+    On CPUs these are grouped convolutions of channels_first (TensorFlow 2.21), in their biases.
+    """
+    for layer in forward.layers:
+        grouped = getattr(layer, "groups", 1) > 1
+        first = getattr(layer, "data_format", None) == "channels_first"
+        if grouped and first and {v.path for v in layer.trainable_variables} & set(names):
+            raise UnsupportedLayerError(
+                f"{type(layer).__name__} {layer.name!r}: TensorFlow's own gradient of grouped "
+                "convolutions with data_format='channels_first' is wrong on CPUs, so that no rule "
+                "can be checked by it. Use channels_last, or leave out the bias."
+            )
 
 
 def _two_rows(batch: Batch) -> Batch:
