@@ -8,6 +8,7 @@ import tfdp
 from tests.training.models import classifier, compiled, separable
 from tfdp.data import ArraySource
 from tfdp.privacy import PrivacyPlan
+from tfdp.training.assembly import rows_to_evaluate
 
 X, Y = separable(24)
 
@@ -108,3 +109,10 @@ def test_rate_factors_that_meet_no_variable_are_refused():
 def test_a_plan_of_another_kind_is_named():
     with pytest.raises(TypeError, match="privacy='a': expected a tfdp.PrivacyPlan"):
         tfdp.optimizers.DPSGD(1.0, privacy="a")
+
+
+@pytest.mark.parametrize(("asked", "rows"), [(None, 6), (3, 4), (8, 8)])
+def test_replicas_share_evenly_what_is_evaluated(asked, rows):
+    """Keras fails on a first batch of 3 for two replicas, after an epoch that has been paid for."""
+    model = compiled(classifier(), plan(), microbatch_size=5)
+    assert rows_to_evaluate(model._private, asked, replicas=2) == rows

@@ -25,12 +25,16 @@ from tfdp.training.usable import check_targets
 _MOST_TO_EVALUATE = 256
 
 
-def rows_to_evaluate(state: PrivateState, asked: int | None = None) -> int:
-    """Returns how many rows are evaluated at a time."""
+def rows_to_evaluate(state: PrivateState, asked: int | None, replicas: int) -> int:
+    """Returns how many rows all replicas together evaluate at a time.
+
+    As many on each: Keras fails on a first batch that they cannot share evenly.
+    """
     default = _MOST_TO_EVALUATE
     if state.plan is not None:
         default = min(default, math.ceil(state.plan.batch_size))
-    return asked or state.microbatch_size or default
+    rows = asked or state.microbatch_size or default
+    return math.ceil(rows / replicas) * replicas
 
 
 def make_run(

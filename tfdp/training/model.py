@@ -229,7 +229,8 @@ class DPModel(SavedAsPlain):
         updates, per_epoch, epochs = planned_updates(
             state.plan, self.updates_left, asked, steps_per_epoch
         )
-        validation_batch_size = rows_to_evaluate(state, validation_batch_size)
+        replicas = self.distribute_strategy.num_replicas_in_sync
+        validation_batch_size = rows_to_evaluate(state, validation_batch_size, replicas)
         if isinstance(validation_data, RecordSource):
             validation_data = batches(validation_data, validation_batch_size)
         state.run = make_run(self, source, updates, per_epoch)
@@ -267,7 +268,8 @@ class DPModel(SavedAsPlain):
             return x
         size = kwargs.pop("batch_size", None)
         arguments.check_whole("batch_size", size)
-        return batches(x, rows_to_evaluate(self._compiled_state(what), size))
+        replicas = self.distribute_strategy.num_replicas_in_sync
+        return batches(x, rows_to_evaluate(self._compiled_state(what), size, replicas))
 
     def make_train_function(self, force: bool = False) -> None:
         """Lets Keras's training loop call the private run."""
