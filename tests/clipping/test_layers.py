@@ -112,17 +112,18 @@ def test_classifier_compiled_by_xla():
     check(build, ids(5, 6, below=11), ids(5, below=4), class_loss, jit_compile=True)
 
 
+@pytest.mark.parametrize("jit_compile", [True, False], ids=["compiled", "not_compiled"])
 @pytest.mark.parametrize(
-    ("layer", "jit_compile"),
+    ("layer", "shape"),
     [
-        (lambda: layers.GroupNormalization(2), True),
-        (lambda: layers.GroupNormalization(2, axis=1), True),
-        (lambda: layers.LayerNormalization(axis=[1, 2, 3]), True),
-        (lambda: layers.LayerNormalization(axis=[1, 2, 3]), False),
+        (lambda: layers.GroupNormalization(2), (16, 16, 8)),
+        (lambda: layers.GroupNormalization(2, axis=1), (16, 16, 8)),
+        (lambda: layers.LayerNormalization(axis=[1, 2, 3]), (16, 16, 8)),
+        (lambda: layers.LayerNormalization(), (2, 2, 768)),
     ],
-    ids=["groups", "groups_first", "all_axes", "all_axes_without_xla"],
+    ids=["groups", "groups_first", "all_axes", "last_axis"],
 )
-def test_normalizations_of_numbers_far_from_zero(layer, jit_compile):
+def test_normalizations_of_numbers_far_from_zero(layer, shape, jit_compile):
     """Means 100 times the deviation round away less than 1e-5 of the norms."""
 
     def build():
@@ -131,9 +132,9 @@ def test_normalizations_of_numbers_far_from_zero(layer, jit_compile):
             lambda: layers.Activation("tanh"),
             lambda: layers.GlobalAveragePooling2D(),
             lambda: layers.Dense(2),
-            shape=(16, 16, 8),
+            shape=shape,
             dtype=keras.config.dtype_policy().compute_dtype,  # else the loop rounds them away
         )()
 
-    x = 100 + floats(3, 16, 16, 8)
+    x = 100 + floats(3, *shape)
     check(build, x, floats(3, 2), engines=["single_pass"], jit_compile=jit_compile)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import keras
 import tensorflow as tf
-from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from tfdp.clipping.rules.registry import at_least_float32, register_rule
 from tfdp.clipping.terms import ExplicitTerm
@@ -15,8 +14,7 @@ def layer_normalization_rule(layer, call, tap, inputs):
     if layer.rms_scaling:  # a deprecated variant with another formula: no rule
         return call(inputs)
     values = at_least_float32(inputs)
-    if layer.axis not in (-1, [-1], [values.shape.rank - 1]):  # long sums, or in awkward orders
-        values -= tf.stop_gradient(tf.reduce_mean(values, layer.axis, keepdims=True))
+    values -= tf.stop_gradient(tf.reduce_mean(values, layer.axis, keepdims=True))
     normalized = keras.ops.layer_normalization(values, None, None, layer.axis, layer.epsilon)
     return _scaled(layer, tap, normalized, layer.axis, layer.gamma, layer.beta)
 
@@ -36,11 +34,7 @@ def group_normalization_rule(layer, call, tap, inputs):
     before, channels, after = values.shape[1:axis], values.shape[axis], values.shape[axis + 1 :]
     groups = (layer.groups, channels // layer.groups)
     shape, axes = [-1, *before, *groups, *after], range(1, values.shape.rank + 1)
-    split = tf.reshape(values, shape)
-    if GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
-        # XLA adds up one number after the other, and does this on the way. Without XLA sums are
-        # rounded less, and this would be one more pass over the inputs.
-        split = _nearer_zero(split, axis)
+    split = _nearer_zero(tf.reshape(values, shape), axis)
     mean, variance = tf.nn.moments(split, [i for i in axes if i != axis], keepdims=True)
     inverse = tf.math.rsqrt(variance + layer.epsilon)
     spread = [1, *[1] * len(before), *groups, *[1] * len(after)]
