@@ -152,7 +152,7 @@ def test_dropout_draws_one_mask_an_example_and_new_ones_by_seed():
         ({"model": "mlp"}, TypeError, "model must be a keras.Model, got 'mlp'"),
         ({"model": keras.Sequential([keras.layers.Dense(3)])}, ValueError, "It is not built"),
         ({"loss": lambda t, p: 0.0}, ScalarLossError, r"returned shape \(\)"),
-        ({"public_examples": X}, ValueError, r"public_examples must be \(x, y\).* got 8 parts"),
+        ({"public_examples": X}, TypeError, r"public_examples must be \(x, y\).* got a ndarray"),
         ({"clip_norm": "1"}, ValueError, "clip_norm='1': expected a positive"),
     ],
 )

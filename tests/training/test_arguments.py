@@ -77,7 +77,8 @@ def test_a_model_without_weights_to_train_is_called_that():
 
 
 @pytest.mark.parametrize(
-    ("examples", "message"), [(5, "public_examples=5: expected"), ((X[:3], Y[:2]), "same rows")]
+    ("examples", "message"),
+    [(5, "public_examples must be .* got a int"), ((X[:3], Y[:2]), "same rows")],
 )
 def test_public_examples_of_the_wrong_kind_are_named(examples, message):
     model = compiled(classifier(), plan(), public_examples=examples)

@@ -101,13 +101,11 @@ def clipped_gradient_sum(
         size = function.rows_at_once(_padded(fields, mask, 0, 1, seed), [rows])
     weights = [tf.convert_to_tensor(v.value) for v in function.forward.trainable]
     state = [tf.convert_to_tensor(v.value) for v in function.forward.state]
-    run = tf.function(function, autograph=False)
-
     sums = [tf.zeros(w.shape, tf.float64 if w.dtype == tf.float64 else tf.float32) for w in weights]
     parts = []
     for start in range(0, rows, size):
         batch = _padded(fields, mask, start, size, seed)
-        part = run(weights, state, batch)
+        part = function(weights, state, batch)
         sums = [a + tf.cast(b, a.dtype) for a, b in zip(sums, part.sums, strict=True)]
         parts.append(
             [t[..., : rows - start] for t in (part.norms, part.squared_norms, part.losses)]

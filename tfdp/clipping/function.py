@@ -116,7 +116,7 @@ class ClippedGradient:
     def __call__(
         self, weights: list, state: list, batch: Batch, clip_scale: tf.Tensor | None = None
     ) -> Clipped:
-        """Computes the clipped sum; call it from inside a ``tf.function``.
+        """Computes the clipped sum, eagerly or inside a ``tf.function``.
 
         Args:
           weights: Values of ``forward.trainable``.
@@ -130,11 +130,14 @@ class ClippedGradient:
         clipped = function(weights, state, batch, clip_scale, False)
         # An example that overflows poisons products such as 0 * inf. It contributes zero: then,
         # and only then, the sums are formed again with its rows cut out.
-        return tf.cond(
-            tf.reduce_all(tf.math.is_finite(clipped.norms)),
-            lambda: clipped,
-            lambda: function(weights, state, batch, clip_scale, True),
-        )
+        finite = tf.reduce_all(tf.math.is_finite(clipped.norms))
+
+        def again() -> Clipped:
+            return function(weights, state, batch, clip_scale, True)
+
+        if tf.executing_eagerly():  # which spares tracing what is hardly ever needed
+            return clipped if finite else again()
+        return tf.cond(finite, lambda: clipped, again)
 
     def check(self, batch: Batch) -> None:
         """Looks the model over for inputs of one kind, on made-up examples.

@@ -102,8 +102,8 @@ def _given(batch: Batch, examples: Any) -> tuple[Batch, Batch]:
     fields = (batch.x, batch.y, batch.sample_weight)
     if not isinstance(examples, list | tuple):
         raise TypeError(
-            f"public_examples={examples!r}: expected (x, y) or (x, y, sample_weight), of records "
-            "that are not private."
+            "public_examples must be (x, y) or (x, y, sample_weight), of records that are not "
+            f"private, got a {type(examples).__name__}."
         )
     given = tuple(examples)
     examples = (*given, *[None] * (3 - len(given)))
