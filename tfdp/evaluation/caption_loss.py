@@ -78,8 +78,11 @@ def score_captions(
     limit: int | None,
 ) -> CaptionLoss:
     """Averages `token_nll(x, targets) -> float32 [B, L]` over the captions of a source."""
+    records = NumberedRecords(source, limit)
+    pairs = batches(records, batch_size)
+    (inputs, _), ids, *_ = pairs.element_spec  # one trace for all batches, the last one too
 
-    @tf.function(autograph=False, reduce_retracing=True)
+    @tf.function(autograph=False, input_signature=(inputs, ids))
     def sums(x: Any, targets: tf.Tensor) -> tuple[tf.Tensor, ...]:
         real = targets != PAD_ID
         tokens = tf.reduce_sum(tf.cast(real, tf.float32), axis=1)
@@ -91,9 +94,8 @@ def score_captions(
             tf.reduce_sum(tf.cast(tokens, tf.int64)),
         )
 
-    records = NumberedRecords(source, limit)
     per_caption, per_token, captions, tokens = 0.0, 0.0, 0, 0
-    for (x, _), targets, *_ in batches(records, batch_size):
+    for (x, _), targets, *_ in pairs:
         batch = [value.numpy().item() for value in sums(x, targets)]
         per_caption, per_token = per_caption + batch[0], per_token + batch[1]
         captions, tokens = captions + batch[2], tokens + batch[3]
