@@ -27,6 +27,12 @@ from tfdp.clipping.vectorized import vectorized
 ENGINES = ("auto", "single_pass", "two_pass", "vectorized")
 
 
+def check_engine(engine: Any) -> None:
+    """Raises ``ValueError`` for an engine that there is not."""
+    if engine not in ENGINES:
+        raise ValueError(f"engine={engine!r}: expected one of {', '.join(ENGINES)}.")
+
+
 class Clipped(NamedTuple):
     """What one sub-batch gives.
 
@@ -87,8 +93,7 @@ class ClippedGradient:
         records_per_unit: int = 1,
         public_examples: Any = None,
     ):
-        if engine not in ENGINES:
-            raise ValueError(f"engine={engine!r}: expected one of {', '.join(ENGINES)}.")
+        check_engine(engine)
         if jit_compile not in (True, False, "auto"):
             raise ValueError(f'jit_compile={jit_compile!r}: expected True, False or "auto".')
         require_float32_products()
@@ -125,8 +130,7 @@ class ClippedGradient:
           clip_scale: What all bounds, and so the sensitivity, are multiplied by: a scalar, for
             clip norms that change as training goes on.
         """
-        self.check(batch)
-        function = self._functions[self._compiled(self._plans[_shapes(batch)])]
+        function = self._functions[self._compiled(self._plan(batch))]
         clipped = function(weights, state, batch, clip_scale, False)
         # An example that overflows poisons products such as 0 * inf. It contributes zero: then,
         # and only then, the sums are formed again with its rows cut out.
@@ -153,12 +157,7 @@ class ClippedGradient:
             the engine asked for needs one.
           WrongRuleError: The rule of a layer is wrong.
         """
-        shapes = _shapes(batch)
-        if shapes in self._plans:
-            return
-        # In a thread of its own: a trace under way and its strategy belong to this one.
-        with ThreadPoolExecutor(1) as other:
-            self._plans[shapes] = other.submit(self._look_over, batch).result()
+        self._plan(batch)
 
     def rows_at_once(
         self, batch: Batch, counts: Any, probabilities: Any = (1.0,), sharing: int = 1
@@ -171,9 +170,17 @@ class ClippedGradient:
           probabilities: ``[K]``: how likely they are.
           sharing: Replicas that handle them side by side.
         """
-        self.check(batch)
-        row_bytes = self._plans[_shapes(batch)].row_bytes(self.forward.trainable)
+        row_bytes = self._plan(batch).row_bytes(self.forward.trainable)
         return rows_at_once(row_bytes, np.asarray(counts), np.asarray(probabilities), sharing)
+
+    def _plan(self, batch: Batch) -> Plan:
+        """Returns the ways of all calls; looks the model over for them the first time."""
+        shapes = _shapes(batch)
+        if shapes not in self._plans:
+            # In a thread of its own: a trace under way and its strategy belong to this one.
+            with ThreadPoolExecutor(1) as other:
+                self._plans[shapes] = other.submit(self._look_over, batch).result()
+        return self._plans[shapes]
 
     def _look_over(self, batch: Batch) -> Plan:
         examples = refuse_mixing(self.forward, batch, self._public_examples)
@@ -249,7 +256,7 @@ class ClippedGradient:
             )
 
     def _per_example(self, weights: list, state: list, batch: Batch) -> PerExample:
-        plan = self._plans[_shapes(batch)]
+        plan = self._plan(batch)
         compiled = self._compiled(plan)
         if plan.whole:
             side_by_side = compiled and not plan.loops

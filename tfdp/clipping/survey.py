@@ -164,21 +164,31 @@ class _Surveyor(Recorder):
         self.graph = None
 
     @functools.cached_property
+    def _loops(self) -> dict[tf.Graph, dict[int, tf.Operation]]:
+        """The loops by their place among the operations of their graph."""
+        return {
+            graph: {
+                place: operation
+                for place, operation in enumerate(graph.get_operations())
+                if operation.type in ("While", "StatelessWhile")
+            }
+            for graph in {self.graph, *(call.graph for call in self.calls.values())}
+            if graph is not None
+        }
+
+    @functools.cached_property
     def with_loops(self) -> frozenset[CallKey]:
         """The calls that have a loop."""
-        graphs = {call.graph for call in self.calls.values()}
-        loops = {graph: _loops(graph) for graph in graphs}  # a graph is long: listed once
         return frozenset(
             key
             for key, call in self.calls.items()
-            if any(place in call.operations for place in loops[call.graph])
+            if any(place in call.operations for place in self._loops[call.graph])
         )
 
     @property
     def has_endless_loop(self) -> bool:
         """Whether a loop may go on for any number of rounds."""
-        graphs = {self.graph, *(call.graph for call in self.calls.values())}
-        loops = (graph.get_operations()[i] for graph in graphs if graph for i in _loops(graph))
+        loops = (loop for found in self._loops.values() for loop in found.values())
         # The second input of a loop is the most rounds that it makes, -1 for any number.
         bounds = (tf.get_static_value(loop.inputs[1]) for loop in loops)
         return any(bound is not None and bound.shape == () and bound == -1 for bound in bounds)
@@ -251,12 +261,6 @@ class _Surveyor(Recorder):
             if stack:
                 self.calls[stack[-1]].read.add(id(variable))
         return value
-
-
-def _loops(graph: tf.Graph) -> list[int]:
-    """Places of the loops among the operations of a graph."""
-    types = [operation.type for operation in graph.get_operations()]
-    return [i for i, kind in enumerate(types) if kind in ("While", "StatelessWhile")]
 
 
 def tensors_of(nested: Any) -> list[tf.Tensor]:

@@ -7,14 +7,6 @@ from typing import Any
 
 import keras
 
-from tfdp.clipping.function import ENGINES
-
-
-def check_engine(engine: Any) -> None:
-    """Raises for an engine that there is not."""
-    if engine not in ENGINES:
-        raise ValueError(f"engine={engine!r}: expected one of {', '.join(ENGINES)}.")
-
 
 def check_jit_compile(jit_compile: Any) -> None:
     """Raises for anything but a flag: any other text would count as yes."""

@@ -13,6 +13,7 @@ import keras
 import tensorflow as tf
 
 from tfdp.clipping import per_example_loss
+from tfdp.clipping.function import check_engine
 from tfdp.data import RecordSource, as_source, batches
 from tfdp.optimizers import PrivateOptimizer
 from tfdp.privacy import Ledger, PrivacyPlan, PrivacyReport, build_report
@@ -107,7 +108,7 @@ class DPModel(SavedAsPlain):
         """
         checks.check_compile(optimizer, microbatch_size, seed, ledger)
         checks.check_steps_per_execution(kwargs.get("steps_per_execution", 1))
-        arguments.check_engine(engine)
+        check_engine(engine)
         arguments.check_jit_compile(kwargs.get("jit_compile"))
         checks.check_overrides(self._plain_class or type(self))
         checks.check_strategy(self)
