@@ -37,7 +37,11 @@ def write_all(
 
     No training data are read but for the probes.
     """
-    report = model.privacy_report(public=public_data(config), **_counts(data, workdir))
+    report = model.privacy_report(
+        public=public_data(config),
+        bad_records=data.train.bad_records,
+        truncated_captions=data.train.truncated_captions,
+    )
     report.write_json(workdir.report)
     report.write_html(workdir.report_page)
     logging.info("Scoring %d held-out captions ...", len(data.test))
@@ -52,16 +56,6 @@ def write_all(
     released = {key: value for key, value in report.to_dict().items() if key != "counts"}
     export_captioner(model, data.tokenizer, workdir.saved_model, released)
     return report, metrics
-
-
-def _counts(data: Data, workdir: Workdir) -> dict[str, Any]:
-    """What was met in the private records: now, or when the run that has a report was made."""
-    if workdir.report.exists():
-        return PrivacyReport.read_json(workdir.report)["counts"]
-    return {
-        "bad_records": data.train.bad_records,
-        "truncated_captions": data.train.truncated_captions,
-    }
 
 
 def caption_losses(

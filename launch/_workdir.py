@@ -36,6 +36,7 @@ class Workdir:
         self.ledger = self.path / "ledger.jsonl"
         self.checkpoints = self.path / "checkpoints"
         self.history = self.path / "history.jsonl"
+        self.unreadable = self.path / "unreadable.jsonl"
         self.figures = self.path / "figures"
         self.metrics = self.path / "metrics.json"
         self.report = self.path / "privacy_report.json"

@@ -8,6 +8,7 @@ The same command again goes on where the run stopped, or says that it is finishe
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 
 import keras
 import ml_collections
@@ -59,7 +60,10 @@ def main(_: list[str]) -> None:
                 "updates that the ledger holds stay spent.",
                 model.ledger.updates,
             )
-        if not train(model, config, data, workdir, checkpoints) or not writes:
+        counts = data.train.counts_kept_in(workdir.unreadable) if writes else nullcontext()
+        with counts:  # of the training alone: what the probes read is not in the report
+            finished = train(model, config, data, workdir, checkpoints)
+        if not finished or not writes:
             return
         report, metrics = results.write_all(model, config, data, workdir)
         print(report.summary_text())

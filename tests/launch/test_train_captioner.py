@@ -24,6 +24,7 @@ TINY = [
     "--config.model.encoder_depth=1",
     "--config.model.decoder_width=16",
     "--config.model.decoder_depth=1",
+    "--config.model.max_length=6",  # cuts captions
     "--config.training.microbatch_size=64",
     "--config.training.log_every=2",
     "--config.training.checkpoint_seconds=0",
@@ -66,12 +67,18 @@ def stopped(workdir: Path, number: int, *flags: str) -> str:
     return process.outcome(timeout=120)[2]
 
 
+def cut(workdir: Path) -> set[int]:
+    """The records whose captions were cut, by what the workdir keeps."""
+    lines = map(json.loads, (workdir / "unreadable.jsonl").read_text().splitlines())
+    return {i for line in lines for i in line.get("truncated_captions", {}).get("truncated", ())}
+
+
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory):
     """A workdir whose run was killed, and the updates that it holds."""
     workdir = tmp_path_factory.mktemp("run") / "run"
     stopped(workdir, signal.SIGKILL)
-    return workdir, updates(workdir)
+    return workdir, updates(workdir), cut(workdir)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +91,7 @@ def finished(killed):
 
 
 def test_a_killed_run_goes_on_and_counts_every_update(killed, finished):
-    _, killed_at = killed
+    _, killed_at, _ = killed
     workdir, _, err = finished
     assert 3 <= killed_at < STEPS
     counted, there, left = map(int, re.search(GOING_ON, err).groups())
@@ -92,6 +99,12 @@ def test_a_killed_run_goes_on_and_counts_every_update(killed, finished):
     assert there in (counted - 1, counted)  # a checkpoint follows each update
     assert left == STEPS - counted
     assert updates(workdir) == STEPS
+
+
+def test_captions_cut_before_the_kill_are_in_the_report_and_each_counts_once(killed, finished):
+    report = json.loads((finished[0] / "privacy_report.json").read_text())
+    assert 0 < len(killed[2]) < len(cut(finished[0])) == report["counts"]["truncated_captions"]
+    assert killed[2] < cut(finished[0])
 
 
 def test_the_run_ends_with_everything_in_the_workdir(finished):

@@ -3,10 +3,14 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfdp
 from tests.training.models import classifier, compiled, separable
+from tfdp.data import IndexableSource
 from tfdp.privacy import Ledger, LedgerError
+from tfdp.privacy.noise import NoiseKey
+from tfdp.sampling import PoissonSampler
 from tfdp.training.callbacks import TrainingLog
 from tfdp.training.checkpoints import CheckpointEvery
 
@@ -23,7 +27,7 @@ class StopAfter(keras.callbacks.Callback):
             self.model.stop_training = True
 
 
-def run(folder, seed, stop=STEPS, checkpoint=True, rate=0.1):
+def run(folder, seed, stop=STEPS, checkpoint=True, rate=0.1, source=None):
     """Trains from the folder's latest checkpoint until ``stop`` updates of the weights."""
     plan = tfdp.PrivacyPlan(500, 50, STEPS, 1.0, noise_multiplier=1.0, delta=1e-5, accountant="rdp")
     with Ledger(folder / "ledger.jsonl") as ledger:
@@ -32,7 +36,8 @@ def run(folder, seed, stop=STEPS, checkpoint=True, rate=0.1):
         saver = CheckpointEvery(model, folder / "checkpoints", seconds=1e9)
         restored = saver.restore()
         callbacks = [StopAfter(stop), *([saver] if checkpoint else [])]
-        model.fit(*separable(), verbose=0, callbacks=callbacks)
+        data = separable() if source is None else (source,)
+        model.fit(*data, verbose=0, callbacks=callbacks)
         return model.get_weights(), ledger.updates, restored, model.privacy_report()
 
 
@@ -162,3 +167,34 @@ def test_a_ledger_file_that_lacks_what_a_checkpoint_knows_is_refused(tmp_path):
     (tmp_path / "ledger.jsonl").unlink()
     with pytest.raises(LedgerError, match="lacks 4 updates"):
         run(tmp_path, seed=None)
+
+
+def bad_in_part():
+    """The records of ``separable``, every seventh of which is not as declared."""
+    x, y = separable()
+    records = [(x[i][: 10 - (i % 7 == 0)], y[i]) for i in range(len(x))]
+    spec = (tf.TensorSpec([10]), tf.TensorSpec([], tf.int32))
+    return IndexableSource(records, element_spec=spec)
+
+
+def counted(folder, **kwargs):
+    source = bad_in_part()
+    with source.counts_kept_in(folder / "unreadable.jsonl"):
+        run(folder, seed=3, source=source, **kwargs)
+    return source.bad_records
+
+
+def test_a_run_stopped_twice_and_resumed_counts_the_unreadable_records_of_a_single_one(tmp_path):
+    """One of the stops takes updates away; the single run reads nothing that it does not draw."""
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    sampler = PoissonSampler(500, 0.1, NoiseKey.from_seed(3).child("sampling").as_int())
+    drawn = {int(i) for update in range(STEPS) for i in sampler.indices(update)}
+    padding = {0}
+    expected = {"wrong_shape": sum(i % 7 == 0 for i in drawn | padding)}
+    assert 30 < expected["wrong_shape"] < 72  # of all
+    whole.mkdir()
+    assert counted(whole) == expected
+    parts.mkdir()
+    assert counted(parts, stop=2)["wrong_shape"] < expected["wrong_shape"]
+    counted(parts, stop=4, checkpoint=False)
+    assert counted(parts) == expected

@@ -11,7 +11,8 @@ from tfdp.data.loader import PairLoader
 from tfdp.data.pairs import PairFiles, PairList, Pairs
 from tfdp.data.pictures import RandomResizedCrop
 from tfdp.data.records import Pair
-from tfdp.data.source import Fetched, RecordSource, Tally
+from tfdp.data.source import Fetched, RecordSource
+from tfdp.data.tally import Tally
 from tfdp.data.tokenizer import CaptionTokenizer
 
 # Public constants, never statistics of the private pictures. (mean, SD) of each channel in [0, 1].
@@ -105,6 +106,9 @@ class ImageTextSource(RecordSource):
         is for whoever holds them, not to be published.
         """
         return self._truncated.counts().get("truncated", 0)
+
+    def _tallies(self) -> dict[str, Tally]:
+        return {**super()._tallies(), "truncated_captions": self._truncated}
 
     def fetch(self, indices: tf.Tensor, update: tf.Tensor) -> Fetched:
         """Returns the pairs at `indices`; see `RecordSource.fetch`."""

@@ -7,7 +7,7 @@ import numpy as np
 from tfdp.data.pairs import Pairs
 from tfdp.data.pictures import RandomResizedCrop, center_square, open_picture
 from tfdp.data.records import Pair
-from tfdp.data.source import Tally
+from tfdp.data.tally import Tally
 
 Decoded = tuple[np.ndarray, str]
 

@@ -1,11 +1,13 @@
 """What every source of records offers."""
 
 import abc
-import threading
-from collections.abc import Iterable
+import contextlib
+import os
 from typing import Any
 
 import tensorflow as tf
+
+from tfdp.data.tally import Tally, kept_in
 
 Fetched = tuple[Any, Any, "tf.Tensor | None", "tf.Tensor"]
 
@@ -50,20 +52,27 @@ class RecordSource(abc.ABC):
         """
         return self._bad.counts()
 
+    def counts_kept_in(self, path: str | os.PathLike) -> contextlib.AbstractContextManager[None]:
+        """Makes the counts of records outlast the process, for as long as the block is open.
 
-class Tally:
-    """Counts each record once for each reason, from any thread."""
+        ```python
+        with source.counts_kept_in("runs/mine/unreadable.jsonl"):
+            model.fit(source, callbacks=[saver])
+        ```
 
-    def __init__(self) -> None:
-        self._records: dict[str, set[int]] = {}
-        self._lock = threading.Lock()
+        What earlier processes met is counted from the start, each record once, and what is met in
+        the block is in the file before an update can use it. The file says which records these
+        are, so it is for whoever holds them.
 
-    def add(self, reason: str, records: Iterable[int]) -> None:
-        """Notes that `records` met with `reason`."""
-        with self._lock:
-            self._records.setdefault(reason, set()).update(map(int, records))
+        Args:
+          path: The file, JSON by lines, of one run that one process makes at a time; it need not
+            exist.
 
-    def counts(self) -> dict[str, int]:
-        """Returns the number of distinct records of each reason."""
-        with self._lock:
-            return {reason: len(records) for reason, records in sorted(self._records.items())}
+        Raises:
+          ValueError: When the block is entered, if it is another file.
+        """
+        return kept_in(path, self._tallies())
+
+    def _tallies(self) -> dict[str, Tally]:
+        """What is counted, by name."""
+        return {"bad_records": self._bad}

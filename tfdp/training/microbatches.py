@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -63,30 +64,35 @@ class MicrobatchStream:
         drawn = self._sampler.count(update)
         return max(1, math.ceil(drawn / (self._drawn_at_once * self._replicas)))
 
-    def iterator(self, first_update: int) -> Iterator[Any]:
-        """Returns an endless iterator of sub-batches, from an update on."""
+    def iterator(self, first_update: int, updates: int) -> Iterator[Any]:
+        """Returns an endless iterator of sub-batches; after those updates, of padding only.
+
+        Records are read ahead, and those of an update that nobody makes would be counted among
+        the unreadable ones.
+        """
         if self._replicas == 1:
-            return iter(self._dataset(first_update, 0, 1))
+            return iter(self._dataset(first_update, updates, 0, 1))
         return iter(
             self._strategy.distribute_datasets_from_function(
                 lambda context: self._dataset(
-                    first_update, context.input_pipeline_id, context.num_input_pipelines
+                    first_update, updates, context.input_pipeline_id, context.num_input_pipelines
                 )
             )
         )
 
-    def _dataset(self, first_update: int, worker: int, workers: int) -> tf.data.Dataset:
+    def _dataset(
+        self, first_update: int, updates: int, worker: int, workers: int
+    ) -> tf.data.Dataset:
         local = self._replicas // workers
 
         def sub_batches():
-            update = first_update
-            while True:
-                drawn = self._sampler.indices(update)
+            for update in itertools.count(first_update):
+                left = first_update + updates - update
+                drawn = self._sampler.indices(update) if left > 0 else np.empty(0, np.int64)
                 chunks, masks = split_into_chunks(drawn, self._drawn_at_once, self._replicas)
                 for i in range(len(chunks)):
                     if i % self._replicas // local == worker:  # consecutive ones go side by side
                         yield update, i, *self._rows(chunks[i], masks[i])
-                update += 1
 
         signature = (
             tf.TensorSpec([], tf.int64),

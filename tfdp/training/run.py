@@ -73,7 +73,7 @@ class PrivateRun:
             seed=key.child("dropout").seeds(0, 1)[0],
             units=units,
         )
-        self._batches = self._stream.iterator(self._next)
+        self._batches = self._stream.iterator(self._next, updates)
         self._watch = WeightWatch(model.trainable_variables)
         self._source = source
         self._seen = int(state.examples), int(state.non_finite)
