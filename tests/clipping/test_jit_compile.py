@@ -32,6 +32,28 @@ def own_layer():
     return keras.Sequential([convolutional(), Scaled()])
 
 
+class PythonCode(layers.Layer):
+    def call(self, x):
+        twice = tf.numpy_function(lambda values: values + values, [x], x.dtype)
+        return tf.ensure_shape(twice, x.shape) * x
+
+
+class InLoop(PythonCode):
+    def call(self, x):
+        body = super().call
+        return tf.while_loop(lambda _: True, lambda y: [body(y)], [x], maximum_iterations=1)[0]
+
+
+def of_text():
+    words = layers.Input((1,), dtype="string")
+    ids = layers.StringLookup(vocabulary=["a", "b", "c"])(words)
+    return keras.Model(words, layers.Dense(2)(layers.Flatten()(layers.Embedding(4, 3)(ids))))
+
+
+def of_numbers(layer):
+    return keras.Sequential([keras.Input((4,)), layers.Dense(4), layer, layers.Dense(2)])
+
+
 def compiled(model, jit_compile="auto"):
     """Whether XLA compiles what sums the clipped gradients."""
     function = ClippedGradient(model, per_example_loss("mse"), 1.0, jit_compile=jit_compile)
@@ -73,6 +95,23 @@ def test_both_ways_give_the_same_sum():
     np.testing.assert_allclose(by_default.norms, by_xla.norms, rtol=1e-5)
     for a, b in zip(by_default.gradients, by_xla.gradients, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "model, x, named",
+    [
+        (lambda: of_numbers(PythonCode()), floats(3, 4), "PyFunc"),
+        (lambda: of_numbers(InLoop()), floats(3, 4), "PyFunc"),
+        (of_text, np.array([["a"], ["c"], ["?"]]), "text"),  # of one row, it ended the process
+    ],
+    ids=["code", "code in a loop", "text"],
+)
+def test_what_xla_has_no_form_of_runs_without_it(model, x, named):
+    model, y = model(), floats(3, 2, seed=1)
+    with pytest.warns(UserWarning, match=f"not compiled by XLA, .* of .*{named}"):
+        found = clipped_gradient_sum(model, "mse", x, y, 0.1, microbatch_size=1)
+    without = clipped_gradient_sum(model, "mse", x, y, 0.1, jit_compile=False)
+    np.testing.assert_allclose(found.norms, without.norms, rtol=1e-5)
 
 
 def test_another_value_is_refused():

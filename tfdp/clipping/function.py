@@ -70,7 +70,7 @@ class ClippedGradient:
         model.
       with_outputs: Whether to return the model's outputs, which metrics need.
       jit_compile: Whether XLA compiles the function. "auto" says yes, but for networks of
-        convolutions on CPUs.
+        convolutions on CPUs. What XLA has no form of is never compiled; a warning names it.
       records_per_unit: How many consecutive rows are clipped together: the sum of their gradients
         is what has norm at most C. If it overflows the unit contributes nothing.
       public_examples: (x, y) or (x, y, sample_weight) of two rows or more that are not private,
@@ -185,10 +185,10 @@ class ClippedGradient:
     def _look_over(self, batch: Batch) -> Plan:
         examples = refuse_mixing(self.forward, batch, self._public_examples)
         plan = survey(self.forward, batch)
-        if plan.endless and self._jit_compile:
+        if plan.beyond_xla and self._jit_compile:
             warnings.warn(
-                f"{self.forward.model.name!r} is not compiled by XLA, which has no form of the "
-                "gradient of a loop without maximum_iterations.",
+                f"{self.forward.model.name!r} is not compiled by XLA, which has no form of "
+                f"{plan.beyond_xla}.",
                 stacklevel=2,
             )
         if self._engine == "vectorized":
@@ -265,7 +265,7 @@ class ClippedGradient:
         return single_pass(self.forward, weights, state, batch, plan, compiled, second_pass)
 
     def _compiled(self, plan: Plan) -> bool:
-        if plan.endless:
+        if plan.beyond_xla:
             return False
         return plan.suits_xla if self._jit_compile == "auto" else bool(self._jit_compile)
 

@@ -42,7 +42,7 @@ class Plan:
       whole: Why only mapping the whole model over examples will do; empty otherwise.
       loops: Whether the model has loops, which have no form side by side that XLA compiles.
       convolves: Whether XLA had better not compile the model for CPUs, for its convolutions.
-      endless: Whether a loop has no bound on its rounds: XLA then has no form of its gradient.
+      beyond_xla: What in it XLA has no form of; empty where there is nothing.
       activation_bytes: What a row keeps in memory, its explicit gradients aside.
       kept: Ids of the weights whose explicit gradient every row keeps.
     """
@@ -53,7 +53,7 @@ class Plan:
     whole: str = ""
     loops: bool = False
     convolves: bool = False
-    endless: bool = False
+    beyond_xla: str = ""
     activation_bytes: int = 0
     kept: frozenset[int] = frozenset()
 

@@ -15,6 +15,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfdp.clipping.beyond_xla import beyond_xla
 from tfdp.clipping.convolutions import mostly_plain_convolutions
 from tfdp.clipping.forward import Batch, Forward
 from tfdp.clipping.memory import activation_bytes, keeps_gradients
@@ -69,7 +70,7 @@ def _survey(forward: Forward, batch: Batch, widen: bool) -> Plan:
         _ways(fewer, more, widen),
         loops=bool(fewer.with_loops),
         convolves=mostly_plain_convolutions(fewer.graph),
-        endless=fewer.has_endless_loop,
+        beyond_xla=", ".join(fewer.beyond_xla()),
         activation_bytes=activation_bytes(fewer.graph, more.graph),
     )
 
@@ -185,13 +186,14 @@ class _Surveyor(Recorder):
             if any(place in call.operations for place in self._loops[call.graph])
         )
 
-    @property
-    def has_endless_loop(self) -> bool:
-        """Whether a loop may go on for any number of rounds."""
+    def beyond_xla(self) -> list[str]:
+        """Names what XLA has no form of, or no form of its gradient."""
         loops = (loop for found in self._loops.values() for loop in found.values())
         # The second input of a loop is the most rounds that it makes, -1 for any number.
         bounds = (tf.get_static_value(loop.inputs[1]) for loop in loops)
-        return any(bound is not None and bound.shape == () and bound == -1 for bound in bounds)
+        endless = any(bound is not None and bound.shape == () and bound == -1 for bound in bounds)
+        gradients = ["the gradient of a loop without maximum_iterations"] if endless else []
+        return [*beyond_xla(self.graph), *gradients]
 
     @classmethod
     def run(cls, forward: Forward, batch: Batch, rows: int, widen: bool) -> _Surveyor:
