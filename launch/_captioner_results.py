@@ -63,7 +63,8 @@ def caption_losses(
 ) -> dict[str, Any]:
     """Held-out losses in nats per token, and what they are without pictures or without training.
 
-    They are the captioner's, the same beside other pictures, and that of public word frequencies.
+    They are the captioner's, the same beside other pictures, and that of public word frequencies:
+    averaged within captions first, as in the curves of training, and over all tokens.
     """
     size = config.evaluation.batch_size
     public = data.tokenizer(public_captions(), config.model.max_length)[:, 1:]

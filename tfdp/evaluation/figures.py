@@ -31,7 +31,8 @@ def plot_training_curve(
     Args:
         path: the PNG file to write; its folder is made if it is missing.
         steps: update numbers, `[K]`.
-        loss: training loss in nats per token at those updates, `[K]`.
+        loss: training loss at those updates, `[K]`, in nats per token, averaged within each caption
+            and then over captions; so are the other losses.
         epsilon: privacy spent after those updates, `[K]`; points that are not finite (a run without
             noise) are not drawn.
         delta: named on the axis, if given.
@@ -57,7 +58,7 @@ def plot_training_curve(
         axis.plot(*held_out, "o", color=_BLUE, label="held-out loss")
     for name, value in (references or {}).items():
         axis.axhline(value, color=_GREY, linestyle="--", linewidth=1, label=name)
-    axis.set(xlabel="update", ylabel="loss (nats per token)")
+    axis.set(xlabel="update", ylabel="loss (nats per token, mean over captions)")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.grid(alpha=0.25)
 

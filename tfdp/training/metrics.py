@@ -34,7 +34,7 @@ def update_metrics(
     weight = tf.cast(used, tf.float32)
     # Zeros, since NaN times a weight of zero is NaN.
     y, outputs, losses, sample_weight = with_rows(used, (y, outputs, losses, sample_weight))
-    model._loss_tracker.update_state(losses, sample_weight=weight)
+    model._loss_tracker.update_state(losses + _penalty(model), sample_weight=weight)
     metrics = model._compile_metrics
     if outputs is None or metrics is None:
         return
@@ -44,6 +44,13 @@ def update_metrics(
         weighted = tf.cast(sample_weight, tf.float32) * by_row
     _update(metrics, metrics._flat_metrics, y, outputs, weight)
     _update(metrics, metrics._flat_weighted_metrics, y, outputs, weighted)
+
+
+def _penalty(model: keras.Model) -> tf.Tensor:
+    """What weight regularizers add to the loss, as in Keras: a function of the weights alone."""
+    regularized = [v for v in model.trainable_variables if v.regularizer is not None]
+    penalties = [tf.cast(v.regularizer(v.value), tf.float32) for v in regularized]
+    return tf.add_n(penalties) if penalties else tf.zeros([])
 
 
 def _update(compiled: Any, metrics: list, y: Any, outputs: Any, weight: tf.Tensor) -> None:

@@ -20,6 +20,7 @@ from tfdp.privacy import Ledger, PrivacyPlan, PrivacyReport, build_report
 from tfdp.privacy.spenders import note_training
 from tfdp.training import arguments, checks, continuity
 from tfdp.training.assembly import make_run, rows_to_evaluate
+from tfdp.training.held_out_loss import mean_over_examples
 from tfdp.training.plain import SavedAsPlain
 from tfdp.training.run import planned_updates
 from tfdp.training.sharing import with_earlier_spending
@@ -120,8 +121,9 @@ class DPModel(SavedAsPlain):
         kwargs["auto_scale_loss"] = False
         super().compile(optimizer, loss, loss_weights, *args, **kwargs)
         optimizer.ledger = ledger
+        losses = loss, loss_weights, getattr(self, "output_names", None)
         state = PrivateState(
-            loss=per_example_loss(loss, loss_weights, getattr(self, "output_names", None)),
+            loss=per_example_loss(*losses),
             microbatch_size=microbatch_size,
             engine=engine,
             optimizer=optimizer,
@@ -134,6 +136,7 @@ class DPModel(SavedAsPlain):
             trainable=[id(v) for v in self.trainable_variables],
         )
         object.__setattr__(self, "_private", state)  # not for Keras to track
+        self._compile_loss = mean_over_examples(*losses)
 
     @_one_at_a_time
     def fit(
@@ -188,7 +191,9 @@ class DPModel(SavedAsPlain):
             person's records is clipped. Of more records than that the first ones are used.
 
         Returns:
-          The Keras history; ``epsilon`` is among the logs.
+          The Keras history; ``epsilon`` is among the logs. ``loss`` and ``val_loss`` are the same
+          quantity: the mean over examples of each one's mean over its real tokens, and the
+          penalties of weight regularizers.
 
         Raises:
           ValueError: Something would break or overspend the guarantee.
@@ -256,7 +261,11 @@ class DPModel(SavedAsPlain):
             note_training(self.trainable_variables, state.ledger)
 
     def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Evaluates as Keras does; ``x`` may be a ``RecordSource`` too."""
+        """Evaluates as Keras does; ``x`` may be a ``RecordSource`` too.
+
+        The loss is averaged within each example first, as in ``fit``. Keras itself averages over
+        the tokens of all, which is another number where examples have several lengths.
+        """
         return super().evaluate(self._in_batches("evaluate", x, kwargs), *args, **kwargs)
 
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
