@@ -28,6 +28,7 @@ def train(strategy, noise=0.0):
         "loss": history.history["loss"][-1],
         "accuracy": history.history["accuracy"][-1],
         "updates": model.ledger.updates,
+        "settings": model._private.settings,
         "report": {k: report[k] for k in ("epsilon", "sampling_probability", "steps", "counts")},
         "drawn": [sampler.count(update) for update in range(40)],
     }

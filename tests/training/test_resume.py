@@ -27,12 +27,12 @@ class StopAfter(keras.callbacks.Callback):
             self.model.stop_training = True
 
 
-def run(folder, seed, stop=STEPS, checkpoint=True, rate=0.1, source=None):
+def run(folder, seed, stop=STEPS, checkpoint=True, rate=0.1, source=None, **options):
     """Trains from the folder's latest checkpoint until ``stop`` updates of the weights."""
     plan = tfdp.PrivacyPlan(500, 50, STEPS, 1.0, noise_multiplier=1.0, delta=1e-5, accountant="rdp")
     with Ledger(folder / "ledger.jsonl") as ledger:
         optimizer = tfdp.optimizers.DPAdam(rate, privacy=plan)
-        model = compiled(classifier(), plan, optimizer, seed=seed, ledger=ledger)
+        model = compiled(classifier(), plan, optimizer, seed=seed, ledger=ledger, **options)
         saver = CheckpointEvery(model, folder / "checkpoints", seconds=1e9)
         restored = saver.restore()
         callbacks = [StopAfter(stop), *([saver] if checkpoint else [])]
@@ -63,11 +63,13 @@ def test_seeded_updates_lost_by_a_crash_are_repeated_as_the_same_release(tmp_pat
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("change", [{"seed": 4}, {"seed": 3, "rate": 0.2}])
+@pytest.mark.parametrize(
+    "change", [{"seed": 4}, {"rate": 0.2}, {"engine": "vectorized"}, {"jit_compile": False}]
+)
 def test_seeded_updates_made_again_under_other_settings_are_counted_again(tmp_path, change):
     run(tmp_path, seed=3, stop=4)
     run(tmp_path, seed=3, stop=7, checkpoint=False)
-    run(tmp_path, **change)
+    run(tmp_path, **{"seed": 3, **change})
     *_, before, last = Ledger.read(tmp_path / "ledger.jsonl").entries
     assert (last.first, last.updates) == (4, 3) and last.stream != before.stream
 

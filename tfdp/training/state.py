@@ -81,15 +81,19 @@ class PrivateState:
         return found
 
 
-def fingerprint(optimizer: Any, microbatch_size: int | None, seed: int | None) -> str:
+def fingerprint(optimizer: Any, **compiled: Any) -> str:
     """Returns a name for the settings of a seeded run: equal names, equal updates.
 
     The ledger counts an update that is made again only once, and noise that comes again over
     another gradient would give it away. So a run may only go on under a checkpoint's name if all
-    that its updates are computed from is the same; data and model are the caller's to keep.
+    that its updates are computed from is the same; data, model and loss are the caller's to keep.
+
+    Args:
+      optimizer: The optimizer, which holds the plan.
+      **compiled: What else ``compile`` was given or found. Engines draw dropout in ways of their
+        own, and so do microbatches of another size, which by default depends on the devices.
     """
     config = {k: v for k, v in optimizer.get_config().items() if k not in ("name", "ledger")}
     devices = sorted({device.device_type for device in tf.config.list_logical_devices()})
-    # Microbatches are by default of a size that suits the kind of device.
-    text = json.dumps([config, microbatch_size, devices, seed], sort_keys=True, default=repr)
+    text = json.dumps([config, devices, compiled], sort_keys=True, default=repr)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
