@@ -94,6 +94,27 @@ def test_a_model_made_outside_the_strategy_is_refused_by_name_and_spends_nothing
     assert "0 updates" in printed
 
 
+def test_a_second_strategy_that_tensorflow_confuses_with_the_first_spends_nothing(run_in_fork):
+    printed = run_in_fork(
+        """
+        import tfdp
+        from tests.training.models import classifier, compiled, separable
+        plan = tfdp.PrivacyPlan(500, 500, 1, 1.0, noise_multiplier=1.0, delta=1e-5)
+        for units in (8, 9):
+            with tfdp.choose_strategy("mirrored").scope():
+                model = compiled(classifier(units=units), plan)
+            try:
+                model.fit(*separable(), verbose=0)
+            except ValueError as error:
+                print(error)
+            print(model.ledger.updates, "updates")
+        """,
+        devices=2,
+    )
+    assert "1 updates\nThe replicas cannot add up" in printed
+    assert "make one strategy" in printed and "0 updates" in printed
+
+
 def test_workers_on_two_machines_agree_with_one_device(run_in_fork):
     printed = run_in_fork("tests.training.two_workers", timeout=240)
     first, second, alone = (json.loads(line) for line in printed.strip().splitlines()[-3:])

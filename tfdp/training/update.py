@@ -48,7 +48,7 @@ class PrivateUpdate:
       clipped: The model's clipped gradient.
 
     Raises:
-      ValueError: The noise does not fit a grid.
+      ValueError: The noise does not fit a grid, or the replicas cannot add up.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class PrivateUpdate:
         run = self._strategy.run
         self._accumulate = _graph(lambda totals, batch: run(self._accumulate_one, (totals, batch)))
         self._release = _graph(lambda totals, noise: run(self._release_one, (totals, noise)))
-        self._nothing = _graph(lambda: run(self._zeros))()
+        self._nothing = self._nothing_yet()
 
     def __call__(
         self, batches: Iterator[Any], steps: int, noise: Any, before_release: Callable
@@ -118,6 +118,26 @@ class PrivateUpdate:
         sums = [tf.zeros(v.shape, dtype) for v, dtype in zip(variables, dtypes, strict=True)]
         return Totals(sums, tf.zeros([]), tf.zeros([]), tf.zeros([]))
 
+    def _nothing_yet(self) -> Totals:
+        """Returns zeros, added up over the replicas: what fails must fail before it is paid for.
+
+        TensorFlow numbers the sums of every strategy from the same number on, and takes those of
+        two strategies in one process for one another.
+
+        Raises:
+          ValueError: Replicas cannot add up.
+        """
+        run = self._strategy.run
+        try:
+            return _graph(lambda: run(lambda: _over_replicas(self._zeros())))()
+        except tf.errors.InvalidArgumentError as error:
+            raise ValueError(
+                "The replicas cannot add up their gradients, as happens where another "
+                f"{type(self._strategy).__name__} has trained another model in this process. Start "
+                "it anew, make one strategy, and build and train all models in its scope. "
+                f"TensorFlow says: {error.message}"
+            ) from error
+
     def _accumulate_one(self, totals: Totals, batch: Batch) -> Totals:
         forward = self.clipped.forward
         weights = [tf.convert_to_tensor(v.value) for v in forward.trainable]
@@ -135,10 +155,7 @@ class PrivateUpdate:
         )
 
     def _release_one(self, totals: Totals, noise: Any) -> list[tf.Tensor]:
-        replica = tf.distribute.get_replica_context()
-        # Collectives want to know on which device a tensor lies; function arguments do not say.
-        totals = keras.tree.map_structure(tf.identity, totals)
-        totals = replica.all_reduce(tf.distribute.ReduceOp.SUM, totals)
+        totals = _over_replicas(totals)
         noisy = self._noised(totals, noise)
         variables = self._model.trainable_variables
         self._optimizer.apply(_add_regularization(noisy, variables), variables)
@@ -159,6 +176,12 @@ class PrivateUpdate:
             self._expected_batch_size,
             noise,
         )
+
+
+def _over_replicas(totals: Totals) -> Totals:
+    # Collectives want to know on which device a tensor lies; function arguments do not say.
+    totals = keras.tree.map_structure(tf.identity, totals)
+    return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, totals)
 
 
 def _add_regularization(noisy: NoisyGradients, variables: list) -> NoisyGradients:
