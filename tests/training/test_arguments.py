@@ -55,6 +55,17 @@ def test_fit_names_arguments_of_the_wrong_kind_before_it_spends(arguments, messa
     assert model.ledger.updates == 0
 
 
+def mean_over_the_batch(y_true, y_pred):
+    return keras.ops.mean(y_pred)
+
+
+def test_a_metric_without_a_value_for_every_example_is_named_before_anything_is_spent():
+    model = compiled(classifier(), plan(), metrics=[mean_over_the_batch], jit_compile=False)
+    with pytest.raises(ValueError, match="metrics .'mean_over_the_batch'.*one value an example"):
+        model.fit(X, Y, verbose=0)
+    assert model.ledger.updates == 0
+
+
 @pytest.mark.parametrize("name", ["num_examples", "batch_size", "delta"])
 def test_numbers_given_to_fit_as_text_are_named(name):
     optimizer = tfdp.optimizers.DPSGD(1.0, l2_norm_clip=1.0, noise_multiplier=1.0)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdp.clipping import arguments
 from tfdp.clipping.clip import Clipping
 from tfdp.clipping.forward import Batch
 from tfdp.clipping.function import ClippedGradient
@@ -73,7 +73,7 @@ def clipped_gradient_sum(
     Raises:
       ScalarLossError: The loss gives no value per example.
       UnsupportedLayerError: A layer mixes examples or has no rule.
-      TypeError: ``x``, ``y`` or ``sample_weight`` holds something that is not an array.
+      TypeError: ``x``, ``y`` or ``sample_weight`` holds something that is not an array of numbers.
       ValueError: An argument is out of range, or arrays have different numbers of rows.
     """
     function = ClippedGradient(
@@ -84,19 +84,15 @@ def clipped_gradient_sum(
         jit_compile=jit_compile,
         public_examples=public_examples,
     )
-    fields = keras.tree.map_structure(
-        lambda leaf: None if leaf is None else np.asarray(leaf), (x, y, sample_weight)
-    )
-    mask = None if mask is None else _flags(mask)
-    rows = _common_length(
+    arguments.check_microbatch_size(microbatch_size)
+    arguments.check_seed(seed)
+    fields = arguments.as_fields(x, y, sample_weight)
+    mask = None if mask is None else arguments.flags(mask)
+    rows = arguments.common_length(
         {"x": fields[0], "y": fields[1], "sample_weight": fields[2], "mask": mask}
     )
     mask = np.ones(rows, bool) if mask is None else mask
     size = microbatch_size
-    if size is not None and (not isinstance(size, Integral) or size < 1):
-        raise ValueError(f"microbatch_size must be a whole number above 0, got {size!r}.")
-    if np.shape(seed) != (2,):
-        raise ValueError(f"seed must be two whole numbers, got {seed!r}.")
     if size is None:
         size = function.rows_at_once(_padded(fields, mask, 0, 1, seed), [rows])
     weights = [tf.convert_to_tensor(v.value) for v in function.forward.trainable]
@@ -131,43 +127,6 @@ def per_example_norms(
     """
     found = clipped_gradient_sum(model, loss, x, y, clip_norm=1.0, **kwargs)
     return tf.sqrt(found.squared_norms) if by_variable else found.norms
-
-
-def _flags(mask: Any) -> np.ndarray:
-    """Returns the mask as booleans ``[B]``.
-
-    Raises:
-      ValueError: It is something else.
-    """
-    flags = np.asarray(mask)
-    if flags.ndim != 1 or not np.isin(flags, [0, 1]).all():
-        raise ValueError(f"mask must hold one boolean an example, shape [B], got {mask!r}.")
-    return flags.astype(bool)
-
-
-def _common_length(fields: dict[str, Any]) -> int:
-    """Returns how many rows all arrays have.
-
-    Raises:
-      TypeError: Something is not an array.
-      ValueError: They have different numbers of rows, or there are none.
-    """
-    for name in ("x", "y"):
-        if all(leaf is None for leaf in keras.tree.flatten(fields[name])):
-            raise ValueError(f"{name}={fields[name]!r}: expected arrays [B, ...].")
-    lengths = {}
-    for path, leaf in keras.tree.flatten_with_path(fields):
-        name = ".".join(map(str, path))
-        if leaf is not None and not leaf.ndim:
-            raise TypeError(
-                f"{path[0]} must hold arrays [B, ...], got the single value {leaf!r} at {name}. "
-                "Lists of numbers become arrays by np.asarray(...)."
-            )
-        if leaf is not None:
-            lengths[name] = len(leaf)
-    if len(set(lengths.values())) > 1:
-        raise ValueError(f"All arrays must have the same number of rows, got {lengths}.")
-    return next(iter(lengths.values()))
 
 
 def _padded(fields: Any, mask: np.ndarray, start: int, size: int, seed: tuple) -> Batch:

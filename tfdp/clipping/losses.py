@@ -64,6 +64,10 @@ class _LossesByExample(compile_utils.CompileLoss):
         with replaced(compile_utils.metrics_module, "Mean", lambda name: None):
             super().build(y_true, y_pred)
 
+    def call(self, y_true, y_pred, sample_weight=None):
+        _check_weights(sample_weight, y_pred)
+        return super().call(y_true, y_pred, sample_weight)
+
     @property
     def variables(self):
         return []
@@ -87,6 +91,23 @@ class _PerExample(keras.losses.Loss):
         _check_per_example(self.name, values, y_pred)
         masks = [mask for mask in (in_mask, _keras_mask(values)) if mask is not None]
         return mean_over_tokens(values, sample_weight, masks, impossible)
+
+
+def _check_weights(sample_weight: Any, y_pred: Any) -> None:
+    """Raises ``ValueError`` for nested weights that are not nested like the model's outputs."""
+    if not keras.tree.is_nested(sample_weight):
+        return
+    given, outputs = (
+        {path for path, _ in keras.tree.flatten_with_path(nested)}
+        for nested in (sample_weight, y_pred)
+    )
+    if given != outputs:
+        named = [".".join(map(str, path)) or "the only one" for path in sorted(outputs, key=repr)]
+        raise ValueError(
+            "sample_weight must be one array [B], or be nested like the model's outputs "
+            f"({', '.join(named)}) with None for those without weights, got "
+            f"{keras.tree.map_structure(lambda leaf: leaf is not None, sample_weight)}."
+        )
 
 
 def _called(loss: Any, name: str, y_true: Any, y_pred: Any) -> tf.Tensor:

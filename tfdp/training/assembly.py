@@ -89,7 +89,7 @@ def _build(model: keras.Model, source: RecordSource) -> None:
         try:
             # Without weights: they shape no variable, and Keras takes fewer forms of them.
             model._symbolic_build(data_batch=(x, y, None))
-        except (TypeError, ValueError, tf.errors.InvalidArgumentError) as error:
+        except (TypeError, ValueError, tf.errors.OpError) as error:
             inputs, targets = keras.tree.map_structure(
                 lambda leaf: None if leaf is None else tuple(leaf.shape[1:]), (x, y)
             )

@@ -30,6 +30,9 @@ def update_metrics(
       sample_weight: Weights ``[B]`` or ``[B, T]``, or None.
       used: ``[B]`` bool.
       losses: ``[B]``.
+
+    Raises:
+      ValueError: A metric cannot be computed of them with one weight an example.
     """
     weight = tf.cast(used, tf.float32)
     # Zeros, since NaN times a weight of zero is NaN.
@@ -56,5 +59,15 @@ def _penalty(model: keras.Model) -> tf.Tensor:
 def _update(compiled: Any, metrics: list, y: Any, outputs: Any, weight: tf.Tensor) -> None:
     targets, predictions = compiled._flatten_y(y), compiled._flatten_y(outputs)
     for metric, target, prediction in zip(metrics, targets, predictions, strict=False):
-        if metric is not None:
+        if metric is None:
+            continue
+        try:
             metric.update_state(target, prediction, sample_weight=weight)
+        except (TypeError, ValueError, tf.errors.OpError) as error:
+            shapes = [tuple(leaf.shape[1:]) for leaf in (target, prediction)]
+            raise ValueError(
+                f"The metrics {[one.name for one in metric.metrics]} cannot all be computed of "
+                f"targets of shape {shapes[0]} and outputs of shape {shapes[1]} with one weight an "
+                "example. A function must return one value an example, before any mean over the "
+                f"batch. {error}"
+            ) from error
