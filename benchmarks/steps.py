@@ -65,8 +65,9 @@ def _ordinary(forward: Forward, batch: Batch, compiled: bool) -> Step:
 def _private(clipped: ClippedGradient, batch: Batch, size: int) -> Step:
     @tf.function(autograph=False)
     def accumulate(totals, weights, state, batch):
-        part = clipped(weights, state, batch)
-        return [a + b for a, b in zip(totals, part.sums, strict=True)]
+        part, complete = clipped.attempt(weights, state, batch)
+        sums = [a + b for a, b in zip(totals, part.sums, strict=True)]
+        return sums, complete
 
     values = _values(clipped.forward)
     nothing = [tf.zeros(weight.shape) for weight in values[0]]
@@ -76,7 +77,7 @@ def _private(clipped: ClippedGradient, batch: Batch, size: int) -> Step:
     def run() -> Any:
         totals = nothing
         for part in parts:
-            totals = accumulate(totals, *values, part)
+            totals, _ = accumulate(totals, *values, part)
         return totals[-1].numpy()
 
     once = work(done.graph)

@@ -69,6 +69,20 @@ MUTATIONS = (
         INVARIANTS,
     ),
     Mutation(
+        "overflowed_sub_batch_left_out",
+        "tfdp/training/update.py",
+        "        totals = self._completed(totals, last)\n        before_release()",
+        "        before_release()",
+        f"{INVARIANTS} -k a29",
+    ),
+    Mutation(
+        "overflowed_replicas_neighbours_left_out",
+        "tfdp/training/update.py",
+        "all(self._strategy",
+        "any(self._strategy",
+        "tests/training/test_strategies.py -k weights_equal",
+    ),
+    Mutation(
         "cancelled_norms_trusted",
         "tfdp/clipping/terms/rounding.py",
         "+ errors * _epsilon(squares) * scale",

@@ -14,11 +14,12 @@ from tfdp.sampling import PoissonSampler
 
 def train(strategy, noise=0.0):
     features, labels = separable(100)
+    features[::9] = np.nan  # on some replicas of some sub-batches
     plan = tfdp.PrivacyPlan(100, 2, 40, 0.5, noise_multiplier=noise, delta=1e-5)
     with strategy.scope():
         optimizer = tfdp.optimizers.DPSGD(0.5, momentum=0.5, privacy=plan)
         model = compiled(
-            classifier(), plan, optimizer, seed=8, microbatch_size=1, metrics=["accuracy"]
+            classifier(), plan, optimizer, seed=8, microbatch_size=2, metrics=["accuracy"]
         )
     history = model.fit(features, labels, epochs=1, steps_per_epoch=40, verbose=0)
     sampler = PoissonSampler(100, 0.02, NoiseKey.from_seed(8).child("sampling").as_int())

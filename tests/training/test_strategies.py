@@ -33,6 +33,7 @@ def test_d2_d3_d6_e1_weights_equal_one_device_at_zero_noise_with_uneven_and_empt
     assert many["replicas"] == devices
     assert one["weights"] == pytest.approx(many["weights"], abs=1e-6)
     assert one["report"] == many["report"]
+    assert one["report"]["counts"]["non_finite_examples"] > 0
     assert one["loss"] == pytest.approx(many["loss"], rel=1e-5)  # C15: over all replicas
     assert one["accuracy"] == pytest.approx(many["accuracy"], abs=1e-6)
     assert one["updates"] == many["updates"] == 40

@@ -130,18 +130,49 @@ class ClippedGradient:
           clip_scale: What all bounds, and so the sensitivity, are multiplied by: a scalar, for
             clip norms that change as training goes on.
         """
-        function = self._functions[self._compiled(self._plan(batch))]
-        clipped = function(weights, state, batch, clip_scale, False)
-        # An example that overflows poisons products such as 0 * inf. It contributes zero: then,
-        # and only then, the sums are formed again with its rows cut out.
-        finite = tf.reduce_all(tf.math.is_finite(clipped.norms))
+        clipped, complete = self.attempt(weights, state, batch, clip_scale)
 
         def again() -> Clipped:
-            return function(weights, state, batch, clip_scale, True)
+            return self.with_rows_cut_out(weights, state, batch, clip_scale)
 
         if tf.executing_eagerly():  # which spares tracing what is hardly ever needed
-            return clipped if finite else again()
-        return tf.cond(finite, lambda: clipped, again)
+            return clipped if complete else again()
+        return tf.cond(complete, lambda: clipped, again)
+
+    def attempt(
+        self, weights: list, state: list, batch: Batch, clip_scale: tf.Tensor | None = None
+    ) -> tuple[Clipped, tf.Tensor]:
+        """Computes the clipped sum, unless an example overflows.
+
+        Products such as 0 * inf then spoil the sums, and only these: ``with_rows_cut_out`` gives
+        them. Callers who read the flag outside of their graph hardly ever need to trace that.
+
+        Args:
+          weights: As for a call.
+          state: As for a call.
+          batch: As for a call.
+          clip_scale: As for a call.
+
+        Returns:
+          What the batch gives, and whether its sums hold, a boolean scalar.
+        """
+        function = self._functions[self._compiled(self._plan(batch))]
+        clipped = function(weights, state, batch, clip_scale, False)
+        return clipped, tf.reduce_all(tf.math.is_finite(clipped.norms))
+
+    def with_rows_cut_out(
+        self, weights: list, state: list, batch: Batch, clip_scale: tf.Tensor | None = None
+    ) -> Clipped:
+        """Computes the clipped sum whether or not examples overflow: those contribute zero.
+
+        Args:
+          weights: As for a call.
+          state: As for a call.
+          batch: As for a call.
+          clip_scale: As for a call.
+        """
+        function = self._functions[self._compiled(self._plan(batch))]
+        return function(weights, state, batch, clip_scale, True)
 
     def check(self, batch: Batch) -> None:
         """Looks the model over for inputs of one kind, on made-up examples.
@@ -226,10 +257,7 @@ class ClippedGradient:
         relative = (
             squares if clip_scale is None else squares / tf.cast(clip_scale, squares.dtype) ** 2
         )
-        factors = [
-            tf.where(units, own, 0)
-            for own in self.clipping.factors(relative, self.forward.trainable)
-        ]
+        factors = self._factors(relative, units)
         if self._engine == "two_pass" and found.second_pass is not None and not cut_rows:
             totals = found.second_pass(self._by_row(factors[0]))
             sums = [
@@ -238,9 +266,18 @@ class ClippedGradient:
             ]
         else:
             terms = [t.keep(units) if t and cut_rows else t for t in terms]
-            sums = [total / scale for total in clipped_sums(terms, factors, weights)]
+            sums = clipped_sums(terms, factors, weights)
+            if scale != 1:
+                sums = [total / scale for total in sums]
         outputs = found.outputs if self._with_outputs else None
         return Clipped(sums, norms, squares, found.losses, used, outputs)
+
+    def _factors(self, squares: tf.Tensor, used: tf.Tensor) -> list[tf.Tensor]:
+        """Returns the factors of every weight, zero for units that are not used."""
+        factors = self.clipping.factors(squares, self.forward.trainable)
+        different = {id(own): own for own in factors}
+        kept = {key: tf.where(used, own, 0) for key, own in different.items()}
+        return [kept[id(own)] for own in factors]
 
     def _by_row(self, values: tf.Tensor) -> tf.Tensor:
         """Gives every row what its unit has."""

@@ -44,9 +44,9 @@ def refuse_mixing(forward: Forward, batch: Batch, examples: Any = None) -> Batch
       UnsupportedLayerError: Names the layer through which examples mix, or says why that could
         not be found out. Or the model adds losses of its own.
     """
-    reason, probed = "", None
+    reason, probed, values = "", None, _values(forward)
     for pair in made_up_pairs(batch, examples):
-        found, other = (_run(forward, one) for one in pair)
+        found, other = (_run(forward, values, one) for one in pair)
         if not np.isfinite([found[0], other[0]]).all():
             reason = "their loss is not finite"
             continue
@@ -79,8 +79,8 @@ def refuse_wrong_rules(forward: Forward, examples: Batch, plan: Plan) -> None:
     if plan.whole:
         return  # nothing is left to rules
     batch = _two_rows(examples)  # everything on the way is kept until the end
-    expected, _ = _run(forward, batch)
-    weights, state = _values(forward)
+    weights, state = values = _values(forward)
+    expected, _ = _run(forward, values, batch)
 
     def compare():
         found = single_pass(forward, weights, state, batch, plan, False, second_pass=True)
@@ -164,9 +164,10 @@ def _errors(term: Any, exact: tf.Tensor, row: tf.Tensor) -> tf.Tensor:
     return tf.stack([size, tf.norm(total - exact), norm - size])
 
 
-def _run(forward: Forward, batch: Batch) -> tuple[tf.Tensor, Any]:
-    """Returns (losses, outputs)."""
-    mapping = forward.mapping(*_values(forward), batch.seed)
+def _run(forward: Forward, values: tuple[list, list], batch: Batch) -> tuple[tf.Tensor, Any]:
+    """Returns (losses, outputs) for values of the variables."""
+    weights, state = values
+    mapping = forward.mapping(weights, state, batch.seed)
     with keras.StatelessScope(mapping, collect_losses=True) as scope:
         before = dict(scope.state_mapping)
         found = forward.losses(batch.x, batch.y, batch.sample_weight)
@@ -196,12 +197,12 @@ def _refuse_difference(forward: Forward, batches: tuple, found: tuple, other: tu
 
 def _first_mixing_call(forward: Forward, batches: tuple[Batch, Batch]) -> str:
     """Names the first call whose outputs for the other examples change though its inputs do not."""
-    rows = batches[0].mask.shape[0]
+    rows, values = batches[0].mask.shape[0], _values(forward)
     runs: list[list] = []
     for batch in batches:
         calls: list = []
         with _calls_logged(forward.model, calls):
-            _run(forward, batch)
+            _run(forward, values, batch)
         runs.append(calls)
     for (layer, inputs, outputs), (_, other_inputs, other_outputs) in zip(*runs, strict=True):
         same = _others_agree(forward, inputs, other_inputs, rows)

@@ -71,6 +71,7 @@ class PrivateUpdate:
         self._grid = self._make_grid() if secure else None
         run = self._strategy.run
         self._accumulate = _graph(lambda totals, batch: run(self._accumulate_one, (totals, batch)))
+        self._complete = _graph(lambda *given: run(self._complete_one, given))
         self._release = _graph(lambda totals, noise: run(self._release_one, (totals, noise)))
         self._nothing = self._nothing_yet()
 
@@ -89,9 +90,14 @@ class PrivateUpdate:
         Returns:
           The update's counts over all replicas; ``sums`` is empty.
         """
-        totals = self._nothing
+        totals, last = self._nothing, None
         for _ in range(steps):
-            totals = self._accumulate(totals, next(batches))
+            batch = next(batches)
+            totals, complete = self._accumulate(totals, batch)
+            # One sub-batch behind, so that devices need not wait to be asked.
+            totals = self._completed(totals, last)
+            last = batch, complete
+        totals = self._completed(totals, last)
         before_release()
         released = self._release(totals, noise)
         local = self._strategy.experimental_local_results
@@ -138,21 +144,45 @@ class PrivateUpdate:
                 f"TensorFlow says: {error.message}"
             ) from error
 
-    def _accumulate_one(self, totals: Totals, batch: Batch) -> Totals:
-        forward = self.clipped.forward
-        weights = [tf.convert_to_tensor(v.value) for v in forward.trainable]
-        state = [tf.convert_to_tensor(v.value) for v in forward.state]
+    def _completed(self, totals: Totals, last: tuple | None) -> Totals:
+        """Adds the sums of a sub-batch that were left out, for examples that overflowed."""
+        if last is None:
+            return totals
+        batch, complete = last
+        if all(self._strategy.experimental_local_results(complete)):
+            return totals
+        return self._complete(totals, batch, complete)
+
+    def _accumulate_one(self, totals: Totals, batch: Batch) -> tuple[Totals, tf.Tensor]:
+        """Adds a sub-batch up; its sums only if the flag that comes with them says so."""
+        part, complete = self.clipped.attempt(*self._arguments(batch))
         adaptive = self._adaptive
-        scale = None if adaptive is None else adaptive.scale
-        part = self.clipped(weights, state, batch, scale)
         count = 0.0 if adaptive is None else adaptive.count(part.norms, part.used)
         self._on_metrics(batch.y, part.outputs, batch.sample_weight, part.used, part.losses)
-        return Totals(
-            [a + tf.cast(b, a.dtype) for a, b in zip(totals.sums, part.sums, strict=True)],
+        sums = tf.cond(complete, lambda: _added(totals.sums, part.sums), lambda: totals.sums)
+        totals = Totals(
+            sums,
             totals.examples + _count(part.used),
             totals.non_finite + _count(batch.mask & ~part.used),
             totals.unclipped + count,
         )
+        return totals, complete
+
+    def _complete_one(self, totals: Totals, batch: Batch, complete: tf.Tensor) -> Totals:
+        """Adds the sums of a sub-batch that ``_accumulate_one`` left out on this replica."""
+
+        def added() -> list[tf.Tensor]:
+            part = self.clipped.with_rows_cut_out(*self._arguments(batch))
+            return _added(totals.sums, part.sums)
+
+        return totals._replace(sums=tf.cond(complete, lambda: totals.sums, added))
+
+    def _arguments(self, batch: Batch) -> tuple:
+        """Returns what the clipped gradient is called with."""
+        forward, adaptive = self.clipped.forward, self._adaptive
+        weights = [tf.convert_to_tensor(v.value) for v in forward.trainable]
+        state = [tf.convert_to_tensor(v.value) for v in forward.state]
+        return weights, state, batch, None if adaptive is None else adaptive.scale
 
     def _release_one(self, totals: Totals, noise: Any) -> list[tf.Tensor]:
         totals = _over_replicas(totals)
@@ -199,6 +229,10 @@ def _add_regularization(noisy: NoisyGradients, variables: list) -> NoisyGradient
     for i, gradient in zip(regularized, tape.gradient(penalty, values), strict=True):
         gradients[i] += tf.cast(gradient, gradients[i].dtype)
     return NoisyGradients(gradients)
+
+
+def _added(totals: list[tf.Tensor], sums: list[tf.Tensor]) -> list[tf.Tensor]:
+    return [a + tf.cast(b, a.dtype) for a, b in zip(totals, sums, strict=True)]
 
 
 def _count(rows: tf.Tensor) -> tf.Tensor:

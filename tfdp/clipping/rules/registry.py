@@ -81,7 +81,10 @@ def at_least_float32(tensor: tf.Tensor) -> tf.Tensor:
 def as_positions(tensor: tf.Tensor) -> tf.Tensor:
     """Brings ``[B, ..., D]`` to ``[B, T, D]``, in at least float32."""
     tensor = at_least_float32(tensor)
-    return tf.reshape(tensor, [-1, _positions(tensor), tensor.shape[-1]])
+    positions = _positions(tensor)
+    if tensor.shape.rank == 3:
+        return tensor
+    return tf.reshape(tensor, [-1, positions, tensor.shape[-1]])
 
 
 def unbroadcast(gradient: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
