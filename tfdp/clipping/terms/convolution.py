@@ -17,6 +17,9 @@ from tfdp.clipping.terms.matmul import MatMulTerm, product_or_transpose
 from tfdp.clipping.terms.rounding import raised_gram, raised_product
 from tfdp.clipping.terms.window import Window, blocks
 
+# With so few channels, as pictures have, copies go channel by channel.
+_FEW_CHANNELS = 4
+
 
 def convolution_term(
     inputs: tf.Tensor,
@@ -110,29 +113,60 @@ class ConvolutionTerm(Term):
         Inputs are shifted along the other axes and output gradients along the first, which makes
         fewer and larger products, and fewer copies, than one view of the inputs a place.
         """
+        strip = self._strip_by_channel if self._few_channels else self._strip
         strips: dict[int, tf.Tensor] = {}
         found = []
         for phase, start in self.window.places(0):
             if phase not in strips:
-                strips[phase] = self._strip(phase)
-            rows, positions = strips[phase].shape[1], self._positions
-            margins = [(0, 0), (start, rows - start - positions[0])]
-            margins += [(0, 0)] * len(positions)
-            shifted = self._by_group(tf.pad(self.output_gradients, margins))
-            found.append(product_or_transpose(self._by_group(strips[phase]), shifted))
+                strips[phase] = strip(phase)
+            product = self._product_by_channel if self._few_channels else self._product
+            found.append(product(strips[phase], start))
         return found
+
+    @property
+    def _few_channels(self) -> bool:
+        return self.groups == 1 and self.inputs.shape[-1] <= _FEW_CHANNELS
+
+    def _product(self, strip: tf.Tensor, start: int) -> tf.Tensor:
+        """Returns the gradient of the places whose blocks begin at a row of the strip."""
+        positions = self._positions
+        margins = [(0, 0), (start, strip.shape[1] - start - positions[0])]
+        margins += [(0, 0)] * len(positions)
+        shifted = self._by_group(tf.pad(self.output_gradients, margins))
+        return product_or_transpose(self._by_group(strip), shifted)
 
     def _strip(self, phase: int) -> tf.Tensor:
         """What all places along the other axes see, ``[B, rows, *other positions, G * J * p]``."""
-        phases, others = self._phases[phase], self._positions[1:]
         views = []
-        for place in itertools.product(*map(self.window.places, range(1, len(self.window.size)))):
-            own, starts = zip(*place, strict=True) if place else ((), ())
-            view = phases[(*own, slice(None), slice(None), *blocks(starts, others))]
+        for view in self._views(self._phases[phase]):
             split = [-1, *view.shape[1:-1], self.groups, view.shape[-1] // self.groups]
             views.append(tf.reshape(view, split))
         joined = tf.concat(views, axis=-1)
         return tf.reshape(joined, [-1, *joined.shape[1:-2], self.groups * joined.shape[-1]])
+
+    def _product_by_channel(self, strip: tf.Tensor, start: int) -> tf.Tensor:
+        """The same from ``_strip_by_channel``."""
+        seen = strip[:, :, start : start + self._positions[0]]
+        seen = tf.reshape(seen, [-1, 1, seen.shape[1], math.prod(self._positions)])
+        return tf.matmul(seen, self._by_group(self.output_gradients))
+
+    def _strip_by_channel(self, phase: int) -> tf.Tensor:
+        """The same as ``_strip``, ``[B, J * p, rows, *other positions]``.
+
+        Where channels are few, numbers that follow each other here would lie far apart there, and
+        be copied one by one.
+        """
+        last = self.inputs.shape.rank - 1
+        order = [0, last, *range(1, last)]
+        views = [tf.transpose(view, order) for view in self._views(self._phases[phase])]
+        return tf.concat(views, axis=1)
+
+    def _views(self, phases: tf.Tensor) -> Iterator[tf.Tensor]:
+        """Yields what every place along the other axes sees, ``[B, rows, *other positions, C]``."""
+        others = self._positions[1:]
+        for place in itertools.product(*map(self.window.places, range(1, len(self.window.size)))):
+            own, starts = zip(*place, strict=True) if place else ((), ())
+            yield phases[(*own, slice(None), slice(None), *blocks(starts, others))]
 
     def _kernel_of(self, places: tf.Tensor) -> tf.Tensor:
         """``[B, I, G, J * p, q]``, or its transpose, -> ``[B, *size, p, G * q]``."""

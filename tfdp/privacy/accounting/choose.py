@@ -46,6 +46,9 @@ _ACCOUNTANTS: dict[str, Accountant] = {
     accountant.name: accountant
     for accountant in (GaussianAccountant(), PldAccountant(), RdpAccountant())
 }
+#: The same on a grid of privacy losses that is coarser: up to a hundredth looser, three times as
+#: fast.
+_QUICKER: dict[str, Accountant] = {**_ACCOUNTANTS, "pld": PldAccountant(most_points=8_000)}
 #: "auto", and every accountant by name.
 ACCOUNTANTS = ("auto", *_ACCOUNTANTS)
 _TITLES = {name: accountant.title for name, accountant in _ACCOUNTANTS.items()}
@@ -74,7 +77,9 @@ class Guarantee:
         return _TITLES.get(self.accountant, self.accountant.replace("_", " "))
 
 
-def epsilon(segments: Iterable[Segment], delta: float, accountant: str = "auto") -> Guarantee:
+def epsilon(
+    segments: Iterable[Segment], delta: float, accountant: str = "auto", *, quickly: bool = False
+) -> Guarantee:
     """Epsilon of all segments together, at `delta`.
 
     Args:
@@ -82,12 +87,13 @@ def epsilon(segments: Iterable[Segment], delta: float, accountant: str = "auto")
         delta: strictly between 0 and 1.
         accountant: "auto" for the tightest valid one, or "gaussian", "pld" or "rdp". If the
             one asked for cannot answer, the next safe one does and the note says so.
+        quickly: whether epsilon may come out up to a hundredth too large, in a third of the time.
 
     Raises:
         ValueError: delta or accountant is out of range, or the segments cannot be composed.
     """
     arguments.one_of("accountant", accountant, ACCOUNTANTS)
-    return account(releases(segments), arguments.delta(delta), accountant)
+    return account(releases(segments), arguments.delta(delta), accountant, quickly=quickly)
 
 
 def epsilon_by_accountant(segments: Iterable[Segment], delta: float) -> dict[str, float | None]:
@@ -110,7 +116,7 @@ def epsilon_without_amplification(segments: Iterable[Segment], delta: float) -> 
     return account(unamplified(segments), arguments.delta(delta), "gaussian").epsilon
 
 
-def account(counts: Releases, delta: float, accountant: str) -> Guarantee:
+def account(counts: Releases, delta: float, accountant: str, *, quickly: bool = False) -> Guarantee:
     """`epsilon`, for releases."""
     trivial = _trivial(counts, delta)
     if trivial:
@@ -118,7 +124,8 @@ def account(counts: Releases, delta: float, accountant: str) -> Guarantee:
     order = list(_ACCOUNTANTS)
     if accountant != "auto":
         order.sort(key=lambda name: name != accountant)
-    answers, refusals = _ask(order, counts, delta, first_only=accountant != "auto")
+    asked = [(_QUICKER if quickly else _ACCOUNTANTS)[name] for name in order]
+    answers, refusals = _ask(asked, counts, delta, first_only=accountant != "auto")
     if not answers:
         answers["worst_case"] = GaussianAccountant().epsilon(worst_case(counts), delta)
     best = min(answers, key=lambda name: answers[name])
@@ -136,18 +143,18 @@ def _trivial(counts: Releases, delta: float) -> Guarantee | None:
 
 
 def _ask(
-    order: list[str], counts: Releases, delta: float, *, first_only: bool
+    order: list[Accountant], counts: Releases, delta: float, *, first_only: bool
 ) -> tuple[dict[str, float], dict[str, str]]:
     """Answers and refusals, in turn; an exact answer ends the search."""
     answers: dict[str, float] = {}
     refusals: dict[str, str] = {}
-    for name in order:
+    for accountant in order:
         try:
-            answers[name] = _ACCOUNTANTS[name].epsilon(counts, delta)
+            answers[accountant.name] = accountant.epsilon(counts, delta)
         except CannotAnswerError as error:
-            refusals[name] = str(error)
+            refusals[accountant.name] = str(error)
             continue
-        if first_only or name == "gaussian":
+        if first_only or accountant.name == "gaussian":
             break
     return answers, refusals
 
