@@ -201,6 +201,43 @@ def _tagger() -> Workload:
     return Workload(build, batch, _cross_entropy())
 
 
+def _digits() -> Workload:
+    """The convolutional network of many an introduction: 28 px, 10 classes, 35 thousand weights."""
+
+    def build() -> keras.Model:
+        return keras.Sequential(
+            [
+                layers.Input((28, 28, 1)),
+                layers.Conv2D(32, 3, activation="relu"),
+                layers.MaxPooling2D(),
+                layers.Conv2D(64, 3, activation="relu"),
+                layers.MaxPooling2D(),
+                layers.Flatten(),
+                layers.Dense(10),
+            ]
+        )
+
+    return Workload(
+        build,
+        lambda rows: (_images(rows, 28)[..., :1], _tokens(rows, 1, 10)[:, 0]),
+        _cross_entropy(),
+    )
+
+
+def _perceptron() -> Workload:
+    """784 numbers, a hidden layer of 256, 10 classes: 0.2 M parameters."""
+
+    def build() -> keras.Model:
+        return keras.Sequential(
+            [layers.Input((784,)), layers.Dense(256, activation="relu"), layers.Dense(10)]
+        )
+
+    def batch(rows: int) -> tuple[Any, Any]:
+        return _images(rows, 28)[..., 0].reshape(rows, 784), _tokens(rows, 1, 10)[:, 0]
+
+    return Workload(build, batch, _cross_entropy())
+
+
 WORKLOADS: dict[str, Callable[[], Workload]] = {
     "captioner": lambda: _captioner(_ANCHOR),
     "quickstart": lambda: _captioner(_QUICKSTART),
@@ -210,4 +247,6 @@ WORKLOADS: dict[str, Callable[[], Workload]] = {
     "convnet": _convnet,
     "gpt": _language_model,
     "lstm": _tagger,
+    "digits": _digits,
+    "mlp": _perceptron,
 }

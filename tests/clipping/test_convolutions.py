@@ -71,8 +71,10 @@ def test_equals_the_loop(case):
     "name",
     ["1d same, even, strided", "2d same, strided", "2d in groups", "2d transposed, same", "3d"],
 )
-def test_every_way_to_the_norm_gives_the_same(monkeypatch, way, name):
+@pytest.mark.parametrize("by_channel", [True, False])
+def test_every_way_to_the_norm_gives_the_same(monkeypatch, way, name, by_channel):
     monkeypatch.setattr(ConvolutionTerm, "way", way)
+    monkeypatch.setattr("tfdp.clipping.terms.convolution._FEW_CHANNELS", 4 if by_channel else 0)
     make, shape = CASES[name]
     build = build_of(make, shape)
     check(build, floats(3, *shape), floats(3, *build().output_shape[1:]), engines=["single_pass"])
