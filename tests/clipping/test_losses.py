@@ -209,3 +209,32 @@ def test_losses_of_probabilities_see_the_logits_as_in_keras(loss, jit_compile):
     expected = clipped(build(None), tokens_loss(), x, TARGETS)
     found = clipped(build("softmax"), loss, x, TARGETS, jit_compile=jit_compile)
     assert_same(found, expected, rtol=1e-5)
+
+
+class OwnHead(keras.layers.Layer):
+    """Ends in probabilities; with a rate, it draws random numbers."""
+
+    def __init__(self, activation, rate):
+        super().__init__()
+        self.activation = keras.activations.get(activation)
+        self.dropout = keras.layers.Dropout(rate) if rate else None
+
+    def build(self, shape):
+        start = keras.initializers.RandomNormal(stddev=20, seed=0)
+        self.kernel = self.add_weight(shape=(shape[-1], 7), initializer=start)
+
+    def call(self, x):
+        x = x if self.dropout is None else self.dropout(x)
+        return self.activation(keras.ops.matmul(x, self.kernel))
+
+
+@pytest.mark.filterwarnings("ignore:Exact but slower")
+@pytest.mark.parametrize("rate", [0, 0.5])
+@pytest.mark.parametrize("jit_compile", [True, False])
+def test_losses_see_the_logits_behind_layers_without_a_rule(rate, jit_compile):
+    def found(activation, loss):
+        model = keras.Sequential([keras.Input((6, 4)), OwnHead(activation, rate)])
+        return clipped(model, loss, floats(4, 6, 4), TARGETS, jit_compile=jit_compile)
+
+    probabilities = found("softmax", "sparse_categorical_crossentropy")
+    assert_same(probabilities, found(None, tokens_loss()), rtol=1e-5)

@@ -33,8 +33,7 @@ def mapped_call(weights: list, state: list, compiled: bool) -> Callable[..., Any
         again = _CallAgain(recorder, mapping, call, args, kwargs, weights, state, compiled)
         outputs = again.outputs() if mapping.random else call(*args, **kwargs)
         outputs = keras.tree.map_structure(_apart, outputs)
-        taps = [leaf for leaf in keras.tree.flatten(outputs) if _has_gradient(leaf)]
-        recorder.tap_all(taps, again.terms)
+        recorder.tap_all(_with_logits(outputs), again.terms)
         return outputs
 
     return run
@@ -75,9 +74,15 @@ class _CallAgain:
 
         def one(rows):
             outputs = self._one(rows, {})
-            return keras.tree.map_structure(lambda leaf: leaf[0], outputs)
+            leaves = enumerate(keras.tree.flatten(outputs))
+            logits = {i: found for i, leaf in leaves if (found := _logits(leaf)) is not None}
+            return keras.tree.map_structure(lambda leaf: leaf[0], (outputs, logits))
 
-        return map_rows(one, self._rows(), self._compiled)
+        outputs, logits = map_rows(one, self._rows(), self._compiled)
+        leaves = keras.tree.flatten(outputs)
+        for i, behind in logits.items():
+            leaves[i]._keras_logits = behind
+        return outputs
 
     def terms(self, *gradients: tf.Tensor) -> Terms:
         """Yields the gradients of the call's weights, one by one for every example."""
@@ -95,9 +100,8 @@ class _CallAgain:
                 tape.watch(values)
                 watched = {id(v): value for (v, _), value in zip(variables, values, strict=True)}
                 outputs = self._one(rows, watched)
-            tensors = [leaf for leaf in keras.tree.flatten(outputs) if _has_gradient(leaf)]
             found = tape.gradient(
-                tensors,
+                _with_logits(outputs),
                 values,
                 output_gradients=[g[tf.newaxis] for g in own],
                 unconnected_gradients="zero",
@@ -156,7 +160,22 @@ def _apart(leaf: Any) -> Any:
     """
     if not _has_gradient(leaf):
         return leaf
-    return with_mask_of(leaf, tf.identity(leaf))
+    apart = with_mask_of(leaf, tf.identity(leaf))
+    logits = _logits(leaf)
+    if logits is not None:
+        apart._keras_logits = tf.identity(logits)
+    return apart
+
+
+def _with_logits(outputs: Any) -> list[tf.Tensor]:
+    """Returns all outputs that have gradients, and the logits behind those that have them."""
+    leaves = [leaf for leaf in keras.tree.flatten(outputs) if _has_gradient(leaf)]
+    return [*leaves, *(logits for leaf in leaves if (logits := _logits(leaf)) is not None)]
+
+
+def _logits(leaf: Any) -> tf.Tensor | None:
+    """Returns that from which Keras computes losses of probabilities."""
+    return getattr(leaf, "_keras_logits", None)
 
 
 def _has_gradient(leaf: Any) -> bool:
