@@ -6,7 +6,7 @@ import ml_collections
 import numpy as np
 
 from launch._captioner_setup import Data
-from tfdp.transfer import checks
+from tfdp import checks
 
 _COUNTS = {
     "training": ("microbatch_size", "log_every"),

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import ml_collections
 
 from launch._last_layer_study import Cell, Data, budget_of
-from tfdp.transfer import Rows, checks
+from tfdp import checks
+from tfdp.transfer import Rows
 from tfdp.transfer.precheck import check_candidate
 
 

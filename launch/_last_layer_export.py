@@ -13,9 +13,9 @@ from absl import logging
 from launch._last_layer_study import Cell, Data, fit_chosen, make_backbone, tune_cell
 from launch._spent import EXPORTED, OWN_SEED, exports, spent_text
 from launch._workdir import Workdir
+from tfdp import checks
 from tfdp.files import write_whole
 from tfdp.privacy import PrivacyReport, Segment
-from tfdp.transfer import checks
 from tfdp.transfer.backbones import Backbone
 from tfdp.transfer.sampled import SAMPLED
 from tfdp.transfer.study import Chosen, Fitted

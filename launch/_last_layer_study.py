@@ -15,8 +15,8 @@ from tqdm import tqdm
 
 from launch._last_layer_results import Result, ResultsFile
 from launch._spent import spent_text
+from tfdp import checks
 from tfdp.privacy import Segment
-from tfdp.transfer import checks
 from tfdp.transfer.backbones import Backbone, load_backbone
 from tfdp.transfer.datasets import COMMON, PictureSet, open_splits
 from tfdp.transfer.sampled import Pictures

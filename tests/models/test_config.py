@@ -33,7 +33,7 @@ def test_unknown_size_lists_the_known_ones():
         ({"encoder_width": 18}, "encoder_width must be a multiple of 4"),
         ({"encoder_width": 20, "encoder_heads": 3}, "encoder_width 20 .* encoder_heads 3"),
         ({"decoder_heads": 5}, "decoder_width 12 is not a multiple of decoder_heads 5"),
-        ({"decoder_depth": 0}, "decoder_depth must be at least 1, got 0"),
+        ({"decoder_depth": 0}, "decoder_depth must be a whole number of at least 1, got 0"),
         ({"max_length": 1}, "max_length must hold a start and an end id"),
         ({"decoder_norm": "none"}, "decoder_norm must be 'post' or 'pre'"),
         ({"end_id": 11}, "end_id 11 is outside the vocabulary of 11"),

@@ -53,24 +53,30 @@ def test_a19_a20_c12_data_that_fit_cannot_sample_are_refused(data, cure):
     ("arguments", "cure"),
     [
         ({"validation_split": 0.1}, "pass validation_data"),
-        ({"class_weight": {0: 1.0, 1: np.nan}}, "weights must be finite"),
+        ({"class_weight": {0: 1.0, 1: np.nan}}, "must be a finite number"),
         ({"class_weight": {0: 1.0, 1: -2.0}}, "at least 0"),
         ({"class_weight": {0: 1.0}}, "no weight for the classes"),
-        ({"steps_per_epoch": 0}, "steps_per_epoch=0: expected a positive integer"),
-        ({"steps_per_epoch": -1}, "steps_per_epoch=-1: expected a positive integer"),
-        ({"epochs": 1.5}, "epochs=1.5: expected a positive integer"),
+        (
+            {"steps_per_epoch": 0},
+            "steps_per_epoch must be a whole .* 1, or None, got 0",
+        ),
+        (
+            {"steps_per_epoch": -1},
+            "steps_per_epoch must be a whole .* 1, or None, got -1",
+        ),
+        ({"epochs": 1.5}, "epochs must be a whole .* 1, or None, got 1.5"),
     ],
 )
 def test_c12_arguments_of_fit_that_cannot_be_are_refused(arguments, cure):
     model = compiled(classifier(), plan())
-    with pytest.raises(ValueError, match=cure):
+    with pytest.raises((TypeError, ValueError), match=cure):
         model.fit(FEATURES, LABELS, verbose=0, **arguments)
     assert model.ledger.updates == 0
 
 
 @pytest.mark.parametrize("steps", [0, -1, 2.5, "auto", True])
 def test_k8_steps_per_execution_must_be_a_number_of_updates(steps):
-    with pytest.raises(ValueError, match="steps_per_execution=.*positive integer"):
+    with pytest.raises((TypeError, ValueError), match="steps_per_execution must be a whole"):
         compiled(classifier(), plan(), steps_per_execution=steps)
 
 

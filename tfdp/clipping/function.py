@@ -33,6 +33,12 @@ def check_engine(engine: Any) -> None:
         raise ValueError(f"engine={engine!r}: expected one of {', '.join(ENGINES)}.")
 
 
+def check_jit_compile(jit_compile: Any) -> None:
+    """Raises ``ValueError`` for anything but a flag or "auto": other text would count as yes."""
+    if not (isinstance(jit_compile, bool) or jit_compile == "auto"):
+        raise ValueError(f'jit_compile={jit_compile!r}: expected True, False or "auto".')
+
+
 class Clipped(NamedTuple):
     """What one sub-batch gives.
 
@@ -94,8 +100,7 @@ class ClippedGradient:
         public_examples: Any = None,
     ):
         check_engine(engine)
-        if jit_compile not in (True, False, "auto"):
-            raise ValueError(f'jit_compile={jit_compile!r}: expected True, False or "auto".')
+        check_jit_compile(jit_compile)
         require_float32_products()
         if not isinstance(model, keras.Model):
             raise TypeError(f"model must be a keras.Model, got {model!r}.")

@@ -7,6 +7,8 @@ from typing import Any
 
 import keras
 
+from tfdp import checks
+
 #: (encoder width, depth, heads, decoder width, depth, heads) of each published size.
 _DPCAP_SIZES = {
     "nano": (192, 12, 6, 192, 6, 6),
@@ -67,7 +69,7 @@ class CaptionerConfig:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             if field.name != "decoder_norm":
-                _check_positive_int(field.name, getattr(self, field.name))
+                checks.positive_int(field.name, getattr(self, field.name))
         if self.decoder_norm not in ("post", "pre"):
             raise ValueError(f"decoder_norm must be 'post' or 'pre', got {self.decoder_norm!r}.")
         if self.image_size % self.patch_size:
@@ -129,13 +131,6 @@ class CaptionerConfig:
     def from_config(cls, config: dict[str, Any]) -> CaptionerConfig:
         """The inverse of `get_config`."""
         return cls(**config)
-
-
-def _check_positive_int(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be a whole number, got {value!r}.")
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1, got {value}.")
 
 
 def _check_width(side: str, width: int, heads: int) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Mapping
 from typing import Any
 
 import keras
 
+from tfdp import checks
 from tfdp.privacy.clipping import QuantileClipping
 from tfdp.privacy.ledger import Ledger
 from tfdp.privacy.noise import NoisyGradients
@@ -189,26 +189,20 @@ def _checked(
             f"{name}: got l2_norm_clip={clip}, noise_multiplier={noise} and no plan. Give both "
             "numbers, or privacy=tfdp.PrivacyPlan(...)."
         )
-    if not _is_number(clip) or not 0 < clip < float("inf"):
-        raise ValueError(f"{name}: l2_norm_clip={clip!r}: expected a positive, finite number.")
-    if not _is_number(noise) or not 0 <= noise < float("inf"):
-        raise ValueError(f"{name}: noise_multiplier={noise!r}: expected a finite number >= 0.")
-    return float(clip), float(noise)
+    return (
+        checks.positive(f"{name}: l2_norm_clip", clip),
+        checks.not_negative(f"{name}: noise_multiplier", noise),
+    )
 
 
 def _checked_factors(name: str, factors: Any) -> dict[str, float]:
     """Returns the factors of learning rates by parts of paths."""
-    good = isinstance(factors, Mapping) and all(
-        isinstance(part, str) and _is_number(factor) and math.isfinite(factor)
-        for part, factor in factors.items()
-    )
-    if not good:
-        raise ValueError(
+    if not isinstance(factors, Mapping) or not all(isinstance(part, str) for part in factors):
+        raise TypeError(
             f"{name}: rate_factors={factors!r}: expected a dict from a part of variable paths to a "
-            "finite number."
+            "number."
         )
-    return dict(factors)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return {
+        part: checks.finite(f"{name}: rate_factors[{part!r}]", factor)
+        for part, factor in factors.items()
+    }

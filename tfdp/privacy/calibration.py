@@ -10,7 +10,8 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
-from tfdp.privacy import _arguments as arguments
+from tfdp import checks
+from tfdp.privacy._delta import checked_delta
 from tfdp.privacy._search import UnreachableError, largest_integer, meet_target
 from tfdp.privacy.accounting import CannotAnswerError, epsilon, releases
 from tfdp.privacy.accounting.choose import LEAST_MULTIPLIER
@@ -55,7 +56,7 @@ def noise_for_epsilon(
         ValueError: an argument is out of range, or no amount of noise is enough.
     """
     target, delta = _check(target, delta)
-    arguments.positive_int("updates", updates)
+    checks.positive_int("updates", updates)
     _refuse_unused(settings, updates, delta)
 
     def segments(noise: float) -> list[Segment]:
@@ -128,7 +129,7 @@ def batch_size_for_epsilon(
         ValueError: an argument is out of range, or even a batch of 1 exceeds the target.
     """
     target, delta = _check(target, delta)
-    arguments.positive_int("updates", updates)
+    checks.positive_int("updates", updates)
 
     population = settings.num_examples
 
@@ -157,8 +158,8 @@ def batch_size_for_epsilon(
 
 def _check(target: float, delta: float) -> tuple[float, float]:
     return (
-        arguments.finite_real("epsilon", target, minimum=0, exclusive=True),
-        arguments.delta(delta),
+        checks.positive("epsilon", target),
+        checked_delta(delta),
     )
 
 

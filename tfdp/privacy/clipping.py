@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from tfdp.privacy import _arguments as arguments
+from tfdp import checks
 
 _SHARE_OF_BATCH = 1 / 20
 _SHARE_OF_NOISE = 5
@@ -41,7 +41,7 @@ class AutomaticClipping(FlatClipping):
     gamma: float = 0.01
 
     def __post_init__(self) -> None:
-        checked = arguments.finite_real("gamma", self.gamma, minimum=0, exclusive=True)
+        checked = checks.positive("gamma", self.gamma)
         object.__setattr__(self, "gamma", checked)
 
 
@@ -62,10 +62,7 @@ class PerLayerClipping(FlatClipping):
 
     def __post_init__(self) -> None:
         pairs = self.bounds.items() if isinstance(self.bounds, Mapping) else self.bounds
-        checked = tuple(
-            (str(path), arguments.finite_real(f"bounds[{path!r}]", c, minimum=0, exclusive=True))
-            for path, c in pairs
-        )
+        checked = tuple((str(path), checks.positive(f"bounds[{path!r}]", c)) for path, c in pairs)
         object.__setattr__(self, "bounds", checked)
 
     @property
@@ -101,16 +98,14 @@ class QuantileClipping(FlatClipping):
     count_noise: float | None = None
 
     def __post_init__(self) -> None:
-        share = arguments.finite_real("quantile", self.quantile, minimum=0, exclusive=False)
+        share = checks.not_negative("quantile", self.quantile)
         if share > 1:
             raise ValueError(f"quantile must be a share between 0 and 1, got {self.quantile!r}.")
-        rate = arguments.finite_real("learning_rate", self.learning_rate, minimum=0, exclusive=True)
+        rate = checks.positive("learning_rate", self.learning_rate)
         object.__setattr__(self, "quantile", share)
         object.__setattr__(self, "learning_rate", rate)
         if self.count_noise is not None:
-            noise = arguments.finite_real(
-                "count_noise", self.count_noise, minimum=0, exclusive=True
-            )
+            noise = checks.positive("count_noise", self.count_noise)
             object.__setattr__(self, "count_noise", noise)
 
     def count_noise_for(self, batch_size: int, noise_multiplier: float) -> float:
@@ -162,7 +157,7 @@ def as_clipping(clipping: FlatClipping | Mapping[str, Any] | str | None) -> Flat
     if not isinstance(clipping, Mapping):
         raise TypeError(f"clipping must be one of {', '.join(CLIPPINGS)}, got {clipping!r}.")
     values = dict(clipping)
-    kind = arguments.one_of("clipping", values.pop("kind", "flat"), CLIPPINGS)
+    kind = checks.one_of("clipping", values.pop("kind", "flat"), CLIPPINGS)
     try:
         return _KINDS[kind](**values)
     except TypeError as error:

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tfdp.privacy import _arguments as arguments
+from tfdp import checks
 from tfdp.privacy import _report_file as file
+from tfdp.privacy._delta import checked_delta
 from tfdp.privacy.accounting import ACCOUNTANTS, Guarantee, epsilon_by_accountant
 from tfdp.privacy.accounting import epsilon as account
 from tfdp.privacy.ledger import Ledger
@@ -117,8 +118,8 @@ def compose(
         FileNotFoundError: a path holds no ledger.
         LedgerError: a ledger was changed or damaged, or two of them contradict each other.
     """
-    arguments.one_of("accountant", accountant, ACCOUNTANTS)
-    delta = arguments.delta(delta)
+    checks.one_of("accountant", accountant, ACCOUNTANTS)
+    delta = checked_delta(delta)
     named = parts if isinstance(parts, Mapping) else {str(i): p for i, p in enumerate(parts, 1)}
     union, loose = Ledger(), []
     composed = []

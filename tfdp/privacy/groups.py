@@ -7,7 +7,8 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 
-from tfdp.privacy import _arguments as arguments
+from tfdp import checks
+from tfdp.privacy._delta import TINY_DELTA, checked_delta
 from tfdp.privacy.accounting import Mechanism, Releases, releases
 from tfdp.privacy.accounting.choose import account
 from tfdp.privacy.settings import Segment
@@ -39,9 +40,9 @@ def epsilon_of_group(
     Returns:
         Epsilon, infinite if there is no guarantee.
     """
-    size = arguments.positive_int("size", size)
+    size = checks.positive_int("size", size)
     counts = releases(segments)
-    delta = arguments.delta(delta)
+    delta = checked_delta(delta)
     if size == 1 or not counts:
         return account(counts, delta, accountant).epsilon
     one = _as_one(counts, size)
@@ -72,7 +73,7 @@ def _in_steps(counts: Releases, delta: float, size: int, accountant: str) -> flo
     """k times the epsilon of one record, at the largest delta' that adds up to delta."""
     own = delta / size
     for _ in range(_MOST_ROUNDS):
-        if own < arguments.TINY_DELTA:
+        if own < TINY_DELTA:
             break
         epsilon = account(counts, own, accountant).epsilon
         allowed = _delta_of_one(epsilon, delta, size)

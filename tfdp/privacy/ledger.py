@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tfdp import checks
 from tfdp.files import FileLock, LockedError
-from tfdp.privacy import _arguments as arguments
 from tfdp.privacy import _ledger_file
 from tfdp.privacy._ledger_entry import LedgerEntry, LedgerError
 from tfdp.privacy._ledger_file import LedgerFile
@@ -146,7 +146,7 @@ class Ledger:
         """
         if (stream is None) != (update is None):
             raise ValueError("stream and update go together: give both or neither.")
-        number = 0 if update is None else arguments.non_negative_int("update", update)
+        number = 0 if update is None else checks.non_negative_int("update", update)
         with self._mutex:
             self._check_open()
             if stream is not None and any(

@@ -9,8 +9,9 @@ import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tfdp.privacy import _arguments as arguments
+from tfdp import checks
 from tfdp.privacy import calibration
+from tfdp.privacy._delta import checked_delta
 from tfdp.privacy.accounting import ACCOUNTANTS, Guarantee
 from tfdp.privacy.accounting import epsilon as account
 from tfdp.privacy.clipping import FlatClipping, settled
@@ -103,8 +104,8 @@ class PrivacyPlan:
                 "give exactly one of epsilon and noise_multiplier and leave the other None, got "
                 f"epsilon={epsilon!r}, noise_multiplier={noise_multiplier!r}."
             )
-        steps = arguments.positive_int("steps", steps)
-        arguments.one_of("accountant", accountant, ACCOUNTANTS)
+        steps = checks.positive_int("steps", steps)
+        checks.one_of("accountant", accountant, ACCOUNTANTS)
         noise = 0.0 if noise_multiplier is None else noise_multiplier
         bound, way = settled(clip_norm, None if clipping == "flat" else clipping)
         # Whatever the way of clipping, it costs what the noise multiplier says.
@@ -124,7 +125,7 @@ class PrivacyPlan:
         if delta is not None:
             delta = _checked_delta(delta, settings.num_examples)
         if epsilon is not None:
-            epsilon = arguments.finite_real("epsilon", epsilon, minimum=0, exclusive=True)
+            epsilon = checks.positive("epsilon", epsilon)
             if delta is None:
                 raise ValueError("epsilon needs a delta: give delta, commonly below 1/N.")
             noise = _calibrated(epsilon, delta, flat, steps, accountant)
@@ -189,7 +190,7 @@ class PrivacyPlan:
             steps: number of updates, 0 or more; all of the plan's if left out.
             accountant: another accountant than the plan's own.
         """
-        steps = self.steps if steps is None else arguments.non_negative_int("steps", steps)
+        steps = self.steps if steps is None else checks.non_negative_int("steps", steps)
         return _guarantee(self.settings, steps, self._delta(), accountant or self.accountant)
 
     def epsilon_after(self, steps: int, accountant: str | None = None) -> float:
@@ -209,7 +210,7 @@ class PrivacyPlan:
         milestones: more updates never cost less. Twenty calls out of all take some hundredths of
         a second, the others under a millisecond.
         """
-        steps = arguments.non_negative_int("steps", steps)
+        steps = checks.non_negative_int("steps", steps)
         if steps == self.steps:
             return self.epsilon
         share = max(1, math.ceil(self.steps / _MILESTONES))
@@ -282,13 +283,13 @@ class PrivacyPlan:
 
 def steps_for_epochs(epochs: float, num_examples: int, batch_size: int) -> int:
     """Updates that make up a number of passes over the data on average: ceil(epochs * N / B)."""
-    epochs = arguments.finite_real("epochs", epochs, minimum=0, exclusive=True)
-    records = epochs * arguments.positive_int("num_examples", num_examples)
-    return max(1, math.ceil(records / arguments.positive_int("batch_size", batch_size) - 1e-9))
+    epochs = checks.positive("epochs", epochs)
+    records = epochs * checks.positive_int("num_examples", num_examples)
+    return max(1, math.ceil(records / checks.positive_int("batch_size", batch_size) - 1e-9))
 
 
 def _checked_delta(delta: float, num_examples: int) -> float:
-    delta = arguments.delta(delta)
+    delta = checked_delta(delta)
     if delta >= 1 / num_examples:
         warnings.warn(
             f"delta {delta:g} is not below 1/num_examples ({1 / num_examples:.3g}): a mechanism "

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tfdp.privacy import _arguments as arguments
+from tfdp import checks
 from tfdp.privacy.clipping import FlatClipping, QuantileClipping, settled
 
 #: How far one record moves the clipped sum, in units of the clip norm, for every pair of
@@ -35,7 +35,7 @@ ADJACENCIES = tuple(dict.fromkeys(adjacency for _, adjacency in _SENSITIVITY))
 
 def default_adjacency(sampling: str) -> str:
     """The neighbour notion under which a sampling is analysed unless another is asked for."""
-    arguments.one_of("sampling", sampling, SAMPLINGS)
+    checks.one_of("sampling", sampling, SAMPLINGS)
     return next(adjacency for name, adjacency in _SENSITIVITY if name == sampling)
 
 
@@ -87,12 +87,10 @@ class UpdateSettings:
         clip_norm, clipping = settled(self.clip_norm, self.clipping)
         object.__setattr__(self, "clipping", clipping)
         checked = {
-            "num_examples": arguments.positive_int("num_examples", self.num_examples),
-            "batch_size": arguments.positive_int("batch_size", self.batch_size),
-            "noise_multiplier": arguments.finite_real(
-                "noise_multiplier", self.noise_multiplier, minimum=0, exclusive=False
-            ),
-            "clip_norm": arguments.finite_real("clip_norm", clip_norm, minimum=0, exclusive=True),
+            "num_examples": checks.positive_int("num_examples", self.num_examples),
+            "batch_size": checks.positive_int("batch_size", self.batch_size),
+            "noise_multiplier": checks.not_negative("noise_multiplier", self.noise_multiplier),
+            "clip_norm": checks.positive("clip_norm", clip_norm),
         }
         if checked["batch_size"] > checked["num_examples"]:
             raise ValueError(
@@ -101,9 +99,9 @@ class UpdateSettings:
             )
         for name, value in checked.items():
             object.__setattr__(self, name, value)
-        arguments.boolean("secure", self.secure)
+        checks.boolean("secure", self.secure)
         if self.records_per_unit is not None:
-            arguments.positive_int("records_per_unit", self.records_per_unit)
+            checks.positive_int("records_per_unit", self.records_per_unit)
         self._settle_sampling()
         if self.count_noise is not None and (self.secure or self.records_per_unit is not None):
             raise ValueError(
@@ -200,7 +198,7 @@ class Segment:
     updates: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "updates", arguments.non_negative_int("updates", self.updates))
+        object.__setattr__(self, "updates", checks.non_negative_int("updates", self.updates))
 
 
 def common_adjacency(segments: Iterable[Segment]) -> str:

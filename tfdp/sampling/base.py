@@ -1,9 +1,10 @@
 """What every sampler offers."""
 
 import abc
-import operator
 
 import numpy as np
+
+from tfdp import checks
 
 
 class Sampler(abc.ABC):
@@ -20,7 +21,7 @@ class Sampler(abc.ABC):
     name: str
 
     def __init__(self, num_examples: int):
-        self._num_examples = as_positive_int(num_examples, "num_examples")
+        self._num_examples = checks.positive_int("num_examples", num_examples)
 
     @property
     def num_examples(self) -> int:
@@ -43,27 +44,3 @@ class Sampler(abc.ABC):
     @abc.abstractmethod
     def expected_coverage(self, updates: int) -> float:
         """Expected share of the records that take part at least once in `updates` updates."""
-
-
-def as_positive_int(value: int, argument: str) -> int:
-    """Returns `value` as an int, or says which argument should have been one."""
-    if as_int(value, argument) < 1:
-        raise ValueError(f"{argument} must be at least 1, got {value}.")
-    return as_int(value, argument)
-
-
-def as_update(update: int) -> int:
-    """Returns the number of an update as an int >= 0."""
-    if as_int(update, "update") < 0:
-        raise ValueError(f"update counts from 0, got {update}.")
-    return as_int(update, "update")
-
-
-def as_int(value: int, argument: str) -> int:
-    """Returns `value` as a Python int; a float or a boolean is a mistake, not a number."""
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        return operator.index(value)
-    except TypeError:
-        raise TypeError(f"{argument} must be an integer, got {value!r}.") from None

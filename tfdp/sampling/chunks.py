@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tfdp.sampling.base import as_positive_int
+from tfdp import checks
 
 
 def split_into_chunks(
@@ -22,8 +22,8 @@ def split_into_chunks(
       `(chunks, mask)`: int64 `[chunks, size]`, padded with index 0, and bool `[chunks, size]`,
       False on the padding.
     """
-    size = as_positive_int(size, "size")
-    multiple_of = as_positive_int(multiple_of, "multiple_of")
+    size = checks.positive_int("size", size)
+    multiple_of = checks.positive_int("multiple_of", multiple_of)
     step = size * multiple_of
     capacity = max(1, -(-len(indices) // step)) * step
     padded = np.zeros(capacity, np.int64)

@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 
-from tfdp.sampling.base import Sampler, as_positive_int, as_update
+from tfdp import checks
+from tfdp.sampling.base import Sampler
 from tfdp.sampling.randomness import as_seed, generator
 
 
@@ -30,7 +31,7 @@ class FixedSizeSampler(Sampler):
           TypeError: If a count is not an integer.
         """
         super().__init__(num_examples)
-        self._batch_size = as_positive_int(batch_size, "batch_size")
+        self._batch_size = checks.positive_int("batch_size", batch_size)
         if self._batch_size > self.num_examples:
             raise ValueError(
                 f"batch_size must be at most num_examples = {self.num_examples}, got {batch_size}."
@@ -55,7 +56,7 @@ class FixedSizeSampler(Sampler):
 
     def count(self, update: int) -> int:
         """The batch size, whatever the update."""
-        as_update(update)
+        checks.non_negative_int("update", update)
         return self._batch_size
 
     def indices(self, update: int) -> np.ndarray:

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from tfdp.sampling.base import Sampler, as_update
+from tfdp import checks
+from tfdp.sampling.base import Sampler
 
 
 class FullBatchSampler(Sampler):
@@ -21,7 +22,7 @@ class FullBatchSampler(Sampler):
 
     def count(self, update: int) -> int:
         """N, whatever the update."""
-        as_update(update)
+        checks.non_negative_int("update", update)
         return self.num_examples
 
     def indices(self, update: int) -> np.ndarray:

@@ -4,7 +4,7 @@ import secrets
 
 import numpy as np
 
-from tfdp.sampling.base import as_int, as_update
+from tfdp import checks
 
 _SEED_BITS = 128
 
@@ -17,7 +17,7 @@ def as_seed(seed: int | None) -> int:
     """
     if seed is None:
         return secrets.randbits(_SEED_BITS)
-    seed = as_int(seed, "seed")
+    seed = checks.whole("seed", seed)
     if not 0 <= seed < 2**_SEED_BITS:
         raise ValueError(f"seed must be in [0, 2**{_SEED_BITS}), got {seed}.")
     return seed
@@ -29,4 +29,6 @@ def generator(seed: int, update: int) -> np.random.Generator:
     Philox is keyed by the seed; the number of the update fills the upper half of its 256-bit
     counter, so that the streams of two updates are 2**128 blocks apart and never meet.
     """
-    return np.random.Generator(np.random.Philox(key=seed, counter=as_update(update) << 128))
+    return np.random.Generator(
+        np.random.Philox(key=seed, counter=checks.non_negative_int("update", update) << 128)
+    )

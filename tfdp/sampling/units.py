@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from tfdp.sampling.base import as_positive_int
+from tfdp import checks
 
 
 class UnitRecords:
@@ -25,7 +25,7 @@ class UnitRecords:
           ValueError: If the ids are not of one axis, or there are none.
           TypeError: If they are neither integers nor strings.
         """
-        self.records_per_unit = as_positive_int(records_per_unit, "records_per_unit")
+        self.records_per_unit = checks.positive_int("records_per_unit", records_per_unit)
         ids = np.asarray(group_ids)
         if ids.ndim != 1 or not len(ids):
             raise ValueError(f"group_ids must have one id a record, shape [N], got {ids.shape}.")

@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import numbers
 from typing import Any
 
 import keras
 
-
-def check_jit_compile(jit_compile: Any) -> None:
-    """Raises for anything but a flag: any other text would count as yes."""
-    if not (jit_compile is None or isinstance(jit_compile, bool) or jit_compile == "auto"):
-        raise ValueError(f'jit_compile={jit_compile!r}: expected True, False, None or "auto".')
+from tfdp import checks
 
 
-def check_whole(name: str, value: Any, least: int = 1) -> None:
+def check_counts(least: int = 1, **values: Any) -> None:
     """Raises for what is neither None nor a whole number of at least ``least``."""
-    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    if value is not None and not (whole and value >= least):
-        expected = "a positive integer" if least == 1 else f"an integer of at least {least}"
-        raise ValueError(f"{name}={value!r}: expected {expected}, or None.")
-
-
-def check_numbers(**values: Any) -> None:
-    """Raises for what is neither None nor a number; its range is looked at elsewhere."""
     for name, value in values.items():
-        if value is not None and not isinstance(value, numbers.Real):
-            raise TypeError(f"{name}={value!r}: expected a number.")
+        if value is not None:
+            checks.whole(name, value, least, or_else="None")
 
 
 def check_callbacks(callbacks: Any) -> None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
+from tfdp.checks import not_negative, positive_int, whole
+from tfdp.checks import seed as check_seed
 from tfdp.data import RecordSource
 from tfdp.optimizers import PrivateOptimizer
 from tfdp.privacy import Ledger, PrivacyPlan
@@ -34,14 +36,13 @@ def check_compile(
         raise TypeError(
             f"optimizer={optimizer!r}: a private model needs a private optimizer. {hint}"
         )
-    arguments.check_whole("microbatch_size", microbatch_size)
+    arguments.check_counts(microbatch_size=microbatch_size)
     if ledger is not None and not isinstance(ledger, Ledger):
         raise TypeError(
             f"ledger={ledger!r}: expected a tfdp.privacy.Ledger, such as Ledger({ledger!r}), or "
             "None for one in memory."
         )
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer | None):
-        raise TypeError(f"seed={seed!r}: expected an integer, or None for fresh entropy.")
+    check_seed(seed)
     if seed is not None and optimizer.privacy is not None and optimizer.privacy.secure:
         raise ValueError(
             f"seed={seed}: a plan with secure=True draws its noise from the operating system's "
@@ -51,11 +52,12 @@ def check_compile(
 
 def check_steps_per_execution(steps: Any) -> None:
     """Raises for what is no number of updates."""
-    if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
-        raise ValueError(
-            f"steps_per_execution={steps!r}: expected a positive integer, the number of updates "
-            "between two calls of the callbacks. Each of them is a private update of its own."
-        )
+    whole(
+        "steps_per_execution",
+        steps,
+        least=1,
+        why="so many updates are made between two calls of the callbacks, each a private one",
+    )
 
 
 def check_overrides(model_class: type) -> None:
@@ -247,7 +249,8 @@ def plan_from_fit(
             "delta (public numbers, not counted from the data). Or compile with "
             "privacy=tfdp.PrivacyPlan(...)."
         )
-    arguments.check_numbers(num_examples=num_examples, batch_size=batch_size, delta=delta)
+    for name, value in (("num_examples", num_examples), ("batch_size", batch_size)):
+        positive_int(name, value)
     per_epoch = steps_per_epoch or math.ceil(num_examples / batch_size)
     return PrivacyPlan(
         num_examples=num_examples,
@@ -268,7 +271,8 @@ def class_to_sample_weight(class_weight: dict, y: Any, sample_weight: Any) -> np
     """
     if not isinstance(class_weight, dict):
         raise TypeError(f"class_weight={class_weight!r}: expected a dict from class to weight.")
-    arguments.check_numbers(**{f"class_weight[{k!r}]": w for k, w in class_weight.items()})
+    for label, weight in class_weight.items():
+        not_negative(f"class_weight[{label!r}]", weight)
     targets = None if y is None or keras.tree.is_nested(y) else np.asarray(y)
     if targets is None or targets.dtype.kind not in "iu" or targets.size != len(targets):
         raise ValueError(
@@ -280,11 +284,6 @@ def class_to_sample_weight(class_weight: dict, y: Any, sample_weight: Any) -> np
     if absent:
         raise ValueError(f"class_weight has no weight for the classes {absent[:10]}.")
     weights = np.asarray([class_weight[int(c)] for c in classes], "float32")[position]
-    if not (np.isfinite(weights) & (weights >= 0)).all():
-        raise ValueError(
-            f"class_weight={class_weight}: weights must be finite and at least 0. An example whose "
-            "weight is not finite would be left out of every update."
-        )
     if sample_weight is None:
         return weights
     given = np.asarray(sample_weight, "float32")

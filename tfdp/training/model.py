@@ -13,7 +13,7 @@ import keras
 import tensorflow as tf
 
 from tfdp.clipping import per_example_loss
-from tfdp.clipping.function import check_engine
+from tfdp.clipping.function import check_engine, check_jit_compile
 from tfdp.data import RecordSource, as_source, batches
 from tfdp.optimizers import PrivateOptimizer
 from tfdp.privacy import Ledger, PrivacyPlan, PrivacyReport, build_report
@@ -104,13 +104,14 @@ class DPModel(SavedAsPlain):
           **kwargs: As in Keras: metrics, jit_compile, steps_per_execution, ...
 
         Raises:
-          TypeError: The optimizer is not a private one.
+          TypeError: The optimizer is not a private one, or an argument is of the wrong kind.
           ValueError: An argument is out of range, or there is no loss.
         """
         checks.check_compile(optimizer, microbatch_size, seed, ledger)
         checks.check_steps_per_execution(kwargs.get("steps_per_execution", 1))
         check_engine(engine)
-        arguments.check_jit_compile(kwargs.get("jit_compile"))
+        if kwargs.get("jit_compile") is not None:
+            check_jit_compile(kwargs["jit_compile"])
         checks.check_overrides(self._plain_class or type(self))
         checks.check_strategy(self)
         continuity.check_optimizer_is_own(optimizer, self.trainable_variables)
@@ -204,7 +205,8 @@ class DPModel(SavedAsPlain):
 
         Raises:
           ValueError: Something would break or overspend the guarantee.
-          TypeError: The data cannot be sampled. Both before any privacy is spent.
+          TypeError: The data cannot be sampled, or an argument is of the wrong kind. Both before
+            any privacy is spent.
         """
         state = self._compiled_state("fit")
         checks.check_unchanged(self, state)
@@ -213,10 +215,9 @@ class DPModel(SavedAsPlain):
         continuity.check_not_set_back(self.optimizer, state)
         arguments.check_callbacks(callbacks)
         continuity.check_callbacks(callbacks)
-        arguments.check_whole("epochs", epochs)
-        arguments.check_whole("steps_per_epoch", steps_per_epoch)
-        arguments.check_whole("initial_epoch", initial_epoch, least=0)
-        arguments.check_whole("validation_batch_size", validation_batch_size)
+        arguments.check_counts(epochs=epochs, steps_per_epoch=steps_per_epoch)
+        arguments.check_counts(validation_batch_size=validation_batch_size)
+        arguments.check_counts(initial_epoch=initial_epoch, least=0)
         arguments.check_validation(validation_data)
         plan = self.optimizer.privacy
         checks.check_fit(plan, batch_size, num_examples, delta, validation_split, group_ids)
@@ -284,7 +285,7 @@ class DPModel(SavedAsPlain):
         if not isinstance(x, RecordSource):
             return x
         size = kwargs.pop("batch_size", None)
-        arguments.check_whole("batch_size", size)
+        arguments.check_counts(batch_size=size)
         replicas = self.distribute_strategy.num_replicas_in_sync
         return batches(x, rows_to_evaluate(self._compiled_state(what), size, replicas))
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from tfdp.transfer import checks
+from tfdp import checks
 
 #: Public; it sets this use of the hash apart from any other.
 _KEY = b"tfdp: held-out records"

@@ -14,11 +14,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdp import checks
 from tfdp.privacy import PrivacyPlan, PrivacyReport, build_report
 from tfdp.privacy.noise import NoiseKey
 from tfdp.privacy.report import SEED_NOTE
 from tfdp.privacy.spenders import note_training
-from tfdp.transfer import checks
 from tfdp.transfer.backbones import Backbone
 from tfdp.transfer.head import Head
 from tfdp.transfer.methods import METHODS, Method, Problem, Task

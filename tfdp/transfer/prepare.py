@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from tfdp.transfer import checks
+from tfdp import checks
 from tfdp.transfer.normalise import check_normalisation, normalised
 from tfdp.transfer.passes import Passes
 from tfdp.transfer.spending import Release, Spending

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from tfdp.transfer import checks
+from tfdp import checks
 
 _LOGGER = logging.getLogger(__name__)
 #: Rows handled at a time: small enough to stay in a processor's cache between two products.

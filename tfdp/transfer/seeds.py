@@ -12,8 +12,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from tfdp import checks
 from tfdp.privacy.noise import NoiseKey
-from tfdp.transfer import checks
 
 
 def child_seed(seed: int | None, *purpose: object) -> int | None:

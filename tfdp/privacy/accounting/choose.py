@@ -7,7 +7,8 @@ import math
 from collections.abc import Iterable
 from typing import Protocol
 
-from tfdp.privacy import _arguments as arguments
+from tfdp import checks
+from tfdp.privacy._delta import checked_delta
 from tfdp.privacy.accounting.gaussian import GaussianAccountant
 from tfdp.privacy.accounting.pld import PldAccountant
 from tfdp.privacy.accounting.rdp import RdpAccountant
@@ -92,8 +93,8 @@ def epsilon(
     Raises:
         ValueError: delta or accountant is out of range, or the segments cannot be composed.
     """
-    arguments.one_of("accountant", accountant, ACCOUNTANTS)
-    return account(releases(segments), arguments.delta(delta), accountant, quickly=quickly)
+    checks.one_of("accountant", accountant, ACCOUNTANTS)
+    return account(releases(segments), checked_delta(delta), accountant, quickly=quickly)
 
 
 def epsilon_by_accountant(segments: Iterable[Segment], delta: float) -> dict[str, float | None]:
@@ -113,7 +114,7 @@ def epsilon_by_accountant(segments: Iterable[Segment], delta: float) -> dict[str
 
 def epsilon_without_amplification(segments: Iterable[Segment], delta: float) -> float:
     """Epsilon if sampling hid nothing and each record were used once per pass over the data."""
-    return account(unamplified(segments), arguments.delta(delta), "gaussian").epsilon
+    return account(unamplified(segments), checked_delta(delta), "gaussian").epsilon
 
 
 def account(counts: Releases, delta: float, accountant: str, *, quickly: bool = False) -> Guarantee:

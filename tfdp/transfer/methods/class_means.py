@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tfdp.transfer import checks
+from tfdp import checks
 from tfdp.transfer.head import Head
 from tfdp.transfer.methods.base import Method, Problem, Task, squared_norms
 from tfdp.transfer.prepare import Preparation, at_least

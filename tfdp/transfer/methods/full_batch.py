@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from tfdp.transfer import checks
+from tfdp import checks
 from tfdp.transfer.head import Head
 from tfdp.transfer.losses import first_residual_norm
 from tfdp.transfer.methods.base import Method, Problem, Task, squared_norms

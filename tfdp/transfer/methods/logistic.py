@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from scipy import optimize
 
-from tfdp.transfer import checks
+from tfdp import checks
 from tfdp.transfer.head import Head
 from tfdp.transfer.methods.base import Method, Problem, Task
 from tfdp.transfer.prepare import Preparation

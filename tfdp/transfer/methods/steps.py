@@ -11,9 +11,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp import optimizers
+from tfdp import checks, optimizers
 from tfdp.optimizers import PrivateOptimizer
-from tfdp.transfer import checks
 from tfdp.transfer.losses import residual_of
 from tfdp.transfer.methods.base import Problem
 

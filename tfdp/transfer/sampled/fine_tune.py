@@ -8,8 +8,8 @@ from typing import Any
 
 import keras
 
+from tfdp import checks
 from tfdp.data import RecordSource
-from tfdp.transfer import checks
 from tfdp.transfer.backbones import Backbone, BackboneError
 from tfdp.transfer.backbones.base import pooled
 from tfdp.transfer.normalise import FeatureNormalisation

@@ -8,11 +8,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfdp import optimizers
+from tfdp import checks, optimizers
 from tfdp.data import ArraySource, RecordSource
 from tfdp.optimizers import PrivateOptimizer
 from tfdp.privacy import PrivacyPlan
-from tfdp.transfer import checks
 from tfdp.transfer.normalise import check_normalisation, normalised
 from tfdp.transfer.passes import RESIDENT_BYTES
 from tfdp.transfer.rows import Rows
