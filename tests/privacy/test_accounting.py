@@ -95,12 +95,13 @@ def test_an_accountant_that_cannot_answer_hands_over_and_says_so():
 
 def test_if_nobody_answers_the_worst_case_does(monkeypatch):
     class Silent:
-        name, title = "silent", "silent"
+        def __init__(self, name):
+            self.name = self.title = name
 
         def epsilon(self, counts, delta):
             raise CannotAnswerError("no")
 
-    silent = {"gaussian": GaussianAccountant(), "pld": Silent(), "rdp": Silent()}
+    silent = {"gaussian": GaussianAccountant(), "pld": Silent("pld"), "rdp": Silent("rdp")}
     monkeypatch.setattr(choose, "_ACCOUNTANTS", silent)
     answer = epsilon([segment(1.0, 1, 100, 1)], 1e-5)
     assert answer.accountant == "worst_case"
