@@ -261,7 +261,7 @@ MUTATIONS = (
     Mutation(
         "no_sum_over_replicas",
         "tfdp/training/update.py",
-        "        totals = replica.all_reduce(tf.distribute.ReduceOp.SUM, totals)\n",
+        "        totals = _over_replicas(totals)\n",
         "",
         "tests/training/test_strategies.py",
     ),

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.build_file import ROOT, normalized, required_packages
+from tests.mutate import MUTATIONS
 
 README = (ROOT / "README.md").read_text()
 MAIN_JOB = (
@@ -122,3 +123,8 @@ def test_the_readme_example_runs(run_in_subprocess):
     parts = [setup, first, between, crash_safe, "print('counted', model.ledger.updates)"]
     printed = run_in_subprocess("\n".join(parts), timeout=600)
     assert "epsilon" in printed and "counted 2" in printed
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+def test_every_mutation_finds_the_line_that_it_takes_out(mutation):
+    assert mutation.old in (ROOT / mutation.file).read_text()
