@@ -14,15 +14,15 @@ from tfdp.clipping.rows_at_once import Device, rows_at_once
 MIB = 2**20
 
 
-def row_bytes(model, *features, engine="auto"):
+def row_bytes(model, *features, engine="auto", unit=1):
     loss = per_example_loss("mse" if len(model.outputs) == 1 else ["mse"] * len(model.outputs))
-    clipped = ClippedGradient(model, loss, 1.0, engine)
+    clipped = ClippedGradient(model, loss, 1.0, engine, records_per_unit=unit)
     y = [tf.zeros([2, *output.shape[1:]]) for output in model.outputs]
     y = y[0] if len(y) == 1 else y
     batch = Batch(tf.zeros([2, *features]), y, None, tf.ones([2], tf.bool), tf.constant([0, 1]))
     clipped.check(batch)
     (plan,) = clipped._plans.values()
-    return plan.row_bytes(clipped.forward.trainable)
+    return plan.row_bytes(clipped.forward.trainable, unit)
 
 
 @pytest.fixture
@@ -40,6 +40,27 @@ def test_a_view_is_not_counted_again():
     three = [keras.layers.Dense(3, use_bias=False, name=f"d{i}")(x) for i in range(3)]
     # Explicit gradients [4, 3] are cheaper than Gram matrices of 50 positions.
     assert row_bytes(keras.Model(x, three), 50, 4) == 4 * (50 * 4 + 3 * 2 * 50 * 3 + 3 * 4 * 3)
+
+
+def averaged(*pieces):
+    """A model of 100 ids, or of as many as all pieces have together, looked up in one table."""
+    ids, table = keras.Input((100,)), keras.layers.Embedding(10, 2)
+    found = [table(ids[:, piece]) for piece in pieces or [slice(None)]]
+    return keras.Model(ids, [keras.layers.GlobalAveragePooling1D()(one) for one in found])
+
+
+def test_norms_by_gram_matrices_take_the_squares_of_all_uses_positions():
+    two_matrices = 2 * 4 * 100**2
+    assert two_matrices < row_bytes(averaged(), 100) < 1.1 * two_matrices
+    halves = averaged(slice(0, 50), slice(50, 100))  # whose cross terms count
+    assert two_matrices < row_bytes(halves, 100) < 1.1 * two_matrices
+    assert row_bytes(averaged(), 100, unit=3) - row_bytes(averaged(), 100) == 2 * two_matrices
+
+
+def test_wide_windows_of_convolutions_take_what_their_places_see():
+    x = keras.Input((24, 24, 8))
+    taken = row_bytes(keras.Model(x, keras.layers.Conv2D(8, 9, padding="same")(x)), 24, 24, 8)
+    assert taken > 4 * 24 * 24 * 8 * 9  # one view of the inputs for each place along a row
 
 
 def test_mapped_as_a_whole_a_row_keeps_the_gradients_of_all_weights():

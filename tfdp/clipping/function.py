@@ -206,7 +206,7 @@ class ClippedGradient:
           probabilities: ``[K]``: how likely they are.
           sharing: Replicas that handle them side by side.
         """
-        row_bytes = self._plan(batch).row_bytes(self.forward.trainable)
+        row_bytes = self._plan(batch).row_bytes(self.forward.trainable, self._unit)
         return rows_at_once(row_bytes, np.asarray(counts), np.asarray(probabilities), sharing)
 
     def _plan(self, batch: Batch) -> Plan:

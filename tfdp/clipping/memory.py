@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from tfdp.clipping.terms import ConvolutionTerm, Term, formed
+from tfdp.clipping.terms import ConvolutionTerm, Term, formed, merge
 
 # What XLA keeps in memory: operands and results of these. The rest becomes part of them.
 _KEPT = frozenset(
-    ("MatMul", "BatchMatMulV2", "Einsum", "Conv2D", "Conv3D", "DepthwiseConv2dNative", "Softmax")
+    (
+        *("MatMul", "BatchMatMulV2", "Einsum", "Conv2D", "Conv3D", "DepthwiseConv2dNative"),
+        *("Softmax", "GatherV2"),
+    )
 )
 _VIEWS = frozenset(("Reshape", "Identity", "ExpandDims", "Squeeze"))
 
@@ -24,6 +28,17 @@ def activation_bytes(fewer: Any, more: Any) -> int:
       more: The same with one row more: what does not grow, such as weights, belongs to no row.
     """
     return _kept(more) - _kept(fewer)
+
+
+def norm_bytes(uses: Iterable[list[Term]], graph: Any) -> int:
+    """Returns what a row takes while a norm is formed, of the weight whose norm takes most.
+
+    Args:
+      uses: The terms of every weight.
+      graph: The ``tf.Graph`` that they belong to.
+    """
+    with graph.as_default():
+        return 4 * max((merge(terms).norm_numbers() for terms in uses), default=0)
 
 
 def keeps_gradients(term: Term) -> bool:

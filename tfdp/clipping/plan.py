@@ -44,6 +44,7 @@ class Plan:
       convolves: Whether XLA had better not compile the model for CPUs, for its convolutions.
       beyond_xla: What in it XLA has no form of; empty where there is nothing.
       activation_bytes: What a row keeps in memory, its explicit gradients aside.
+      norm_bytes: What the norms take beside it for a row, of the weight that takes most.
       kept: Ids of the weights whose explicit gradient every row keeps.
     """
 
@@ -55,6 +56,7 @@ class Plan:
     convolves: bool = False
     beyond_xla: str = ""
     activation_bytes: int = 0
+    norm_bytes: int = 0
     kept: frozenset[int] = frozenset()
 
     def as_whole(self, why: str) -> Plan:
@@ -66,7 +68,14 @@ class Plan:
         """Whether XLA makes it faster. Without XLA, what is mapped runs row after row."""
         return bool(self.whole or self.mapped) or not (self.convolves and only_cpus())
 
-    def row_bytes(self, weights: Iterable[Any]) -> int:
-        """Returns about what a row takes of a model with these trainable variables."""
+    def row_bytes(self, weights: Iterable[Any], unit: int = 1) -> int:
+        """Returns about what a row takes.
+
+        Args:
+          weights: The model's trainable variables.
+          unit: Rows that are clipped together: their positions are laid end to end, and Gram
+            matrices are of the square of their number.
+        """
         kept = [v for v in weights if self.whole or id(v) in self.kept]
-        return self.activation_bytes + 4 * sum(math.prod(v.shape) for v in kept)
+        explicit = 4 * sum(math.prod(v.shape) for v in kept)
+        return self.activation_bytes + self.norm_bytes * unit + explicit

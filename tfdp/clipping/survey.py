@@ -18,11 +18,12 @@ import tensorflow as tf
 from tfdp.clipping.beyond_xla import beyond_xla
 from tfdp.clipping.convolutions import mostly_plain_convolutions
 from tfdp.clipping.forward import Batch, Forward
-from tfdp.clipping.memory import activation_bytes, keeps_gradients
+from tfdp.clipping.memory import activation_bytes, keeps_gradients, norm_bytes
 from tfdp.clipping.plan import CallKey, Mapping, Plan
 from tfdp.clipping.recording import Frame, Recorder, RecordingScope
 from tfdp.clipping.refusals import refuse_writes
 from tfdp.clipping.rules import rule_for
+from tfdp.clipping.terms import Term
 
 _ROWS = (2, 3)
 
@@ -47,8 +48,7 @@ class Call:
     taps: list[Shape | None] = dataclasses.field(default_factory=list)
     pending: list[tuple] = dataclasses.field(default_factory=list)
     read: set[int] = dataclasses.field(default_factory=set)
-    yielded: set[int] = dataclasses.field(default_factory=set)
-    kept: set[int] = dataclasses.field(default_factory=set)
+    terms: list[tuple[int, Term]] = dataclasses.field(default_factory=list)
 
 
 def survey(forward: Forward, batch: Batch) -> Plan:
@@ -100,8 +100,20 @@ def _ways(fewer: _Surveyor, more: _Surveyor, widen: bool) -> Plan:
         for key, weights in claims.items()
     }
     by_rule -= inside
-    kept = [fewer.calls[key].kept for key in by_rule] + [one.weights for one in mapped.values()]
-    return Plan(by_rule, mapped, widen, kept=frozenset().union(*kept))
+    uses = _uses(fewer, by_rule)
+    kept = {variable for variable, terms in uses.items() if any(map(keeps_gradients, terms))}
+    kept.update(*(mapping.weights for mapping in mapped.values()))
+    norms = norm_bytes(uses.values(), fewer.graph)
+    return Plan(by_rule, mapped, widen, kept=frozenset(kept), norm_bytes=norms)
+
+
+def _uses(seen: _Surveyor, by_rule: Iterable[CallKey]) -> dict[int, list[Term]]:
+    """Returns the terms of all calls by rule, by the id of their weight."""
+    uses: dict[int, list[Term]] = {}
+    for key in by_rule:
+        for variable, term in seen.calls[key].terms:
+            uses.setdefault(variable, []).append(term)
+    return uses
 
 
 def _rule_holds(a: Call, b: Call) -> bool:
@@ -110,7 +122,12 @@ def _rule_holds(a: Call, b: Call) -> bool:
         s is not None and t is not None and _leads(s, t)
         for s, t in zip(a.taps, b.taps, strict=True)
     )
-    return a.frame.by_rule and bool(a.taps) and tapped and a.read <= a.yielded
+    return (
+        a.frame.by_rule
+        and bool(a.taps)
+        and tapped
+        and a.read <= {variable for variable, _ in a.terms}
+    )
 
 
 def _can_be_mapped(a: Call, b: Call) -> bool:
@@ -245,9 +262,8 @@ class _Surveyor(Recorder):
         seen.operations = range(begin, seen.graph.version)
         seen.random = self._seeds() != seeds
         for tensor, terms in seen.pending:  # now that all that they refer to is there
-            yielded = list(terms(tf.zeros(tensor.shape, tensor.dtype)))
-            seen.yielded |= {id(variable) for variable, _ in yielded}
-            seen.kept |= {id(variable) for variable, term in yielded if keeps_gradients(term)}
+            yielded = terms(tf.zeros(tensor.shape, tensor.dtype))
+            seen.terms += [(id(variable), term) for variable, term in yielded]
         seen.outputs = [tuple(leaf.shape) for leaf in tensors_of(outputs) if leaf.dtype.is_floating]
         return outputs
 

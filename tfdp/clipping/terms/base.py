@@ -24,6 +24,13 @@ class Term(abc.ABC):
     def per_example(self) -> tf.Tensor:
         """Returns the gradients themselves, ``[B, *shape]``."""
 
+    def norm_numbers(self) -> int:
+        """How many numbers an example the norm takes in memory while it is formed.
+
+        What there is in any case, or stays for the sum, does not count.
+        """
+        return 0
+
     @abc.abstractmethod
     def keep(self, rows: tf.Tensor) -> Term:
         """Returns the term with the rows outside the mask ``rows`` ([B] bool) set to zero.

@@ -93,6 +93,17 @@ class ConvolutionTerm(Term):
     def per_example(self) -> tf.Tensor:
         return self._kernel_of(tf.stack(self._blocks, axis=1))
 
+    def norm_numbers(self) -> int:
+        if self.way == "gram":
+            positions = math.prod(self._positions)
+            largest = max(math.prod(grid) for _, _, grid in self._seen_phases())
+            return self.groups * (2 * positions**2 + largest**2)
+        _, *others = self.window.size
+        rows, channels = self.inputs.shape[1], self.inputs.shape[-1]
+        strips = rows * math.prod(self._positions[1:]) * math.prod(others) * channels
+        kernel = math.prod(self.window.size) * channels * self.output_gradients.shape[-1]
+        return strips + (kernel // self.groups if self.way == "streamed" else 0)
+
     def keep(self, rows: tf.Tensor) -> ConvolutionTerm:
         return dataclasses.replace(
             self,

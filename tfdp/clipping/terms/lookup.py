@@ -46,5 +46,8 @@ class LookupTerm(Term):
         one_hot = tf.one_hot(self.ids, self.vocabulary, dtype=self.output_gradients.dtype)
         return tf.matmul(one_hot, self.output_gradients, transpose_a=True)
 
+    def norm_numbers(self) -> int:
+        return 2 * self.ids.shape[1] ** 2
+
     def keep(self, rows: tf.Tensor) -> LookupTerm:
         return dataclasses.replace(self, output_gradients=select_rows(rows, self.output_gradients))

@@ -63,6 +63,11 @@ class MatMulTerm(Term):
             matrices = tf.linalg.matrix_transpose(matrices)
         return tf.reshape(matrices, [-1, *self.shape])
 
+    def norm_numbers(self) -> int:
+        positions = self.inputs.shape[1]
+        grams = positions > _FEW_POSITIONS and not self.forms_gradients
+        return 2 * positions**2 if grams else 0
+
     def keep(self, rows: tf.Tensor) -> MatMulTerm:
         return MatMulTerm(
             select_rows(rows, self.inputs),
@@ -110,6 +115,11 @@ class GroupedMatMulTerm(Term):
         matrices = tf.matmul(self.inputs, self.output_gradients, transpose_a=True)
         matrices = tf.reshape(matrices, [-1, *self.sizes])
         return tf.transpose(matrices, [0, *(axis + 1 for axis in self.order)])
+
+    def norm_numbers(self) -> int:
+        one = self._one_by_one()
+        groups, p, q = self.inputs.shape[1], self.inputs.shape[3], self.output_gradients.shape[3]
+        return groups * (p * q if one.forms_gradients else one.norm_numbers())
 
     def keep(self, rows: tf.Tensor) -> GroupedMatMulTerm:
         return dataclasses.replace(

@@ -50,6 +50,9 @@ class SumTerm(Term):
     def per_example(self) -> tf.Tensor:
         return tf.add_n([part.per_example() for part in self.parts])
 
+    def norm_numbers(self) -> int:
+        return sum(part.norm_numbers() for part in self.parts)
+
     def keep(self, rows: tf.Tensor) -> SumTerm:
         return SumTerm(tuple(part.keep(rows) for part in self.parts))
 
