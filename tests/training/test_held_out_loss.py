@@ -67,6 +67,9 @@ def test_losses_of_several_outputs_keep_their_weights_and_names():
     assert set(expected) == {"loss", "a_loss", "b_loss"}
     found = model.evaluate(x, y, batch_size=7, verbose=0, return_dict=True)
     assert found == pytest.approx(expected, rel=1e-5)
+    history = model.fit(x, y, validation_data=(x, y), verbose=0).history
+    # No zeros where nothing was computed.
+    assert set(history) == {"loss", "epsilon", "val_loss", "val_a_loss", "val_b_loss"}
 
 
 def test_a_model_is_saved_with_the_loss_that_it_was_given(tmp_path):

@@ -201,7 +201,8 @@ class DPModel(SavedAsPlain):
         Returns:
           The Keras history; ``epsilon`` is among the logs. ``loss`` and ``val_loss`` are the same
           quantity: the mean over examples of each one's mean over its real tokens, and the
-          penalties of weight regularizers.
+          penalties of weight regularizers. Losses of single outputs are in the validation logs
+          only; those of training are to be had as metrics.
 
         Raises:
           ValueError: Something would break or overspend the guarantee.

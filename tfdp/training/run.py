@@ -107,7 +107,10 @@ class PrivateRun:
 
         Updates that drew nothing are no sign of a fault: they leave the zero.
         """
+        # Keras's means of the losses of single outputs stand at zero: only evaluation fills them.
+        empty = {metric.name for metric in self._model._compile_loss.metrics}
         metrics = self._model.get_metrics_result()
+        metrics = {name: value for name, value in metrics.items() if name not in empty}
         used, left_out = self._seen
         if int(self._state.examples) > used or int(self._state.non_finite) == left_out:
             return metrics
