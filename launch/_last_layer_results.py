@@ -65,17 +65,19 @@ class ResultsFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.results: list[Result] = _read(path) if path.exists() else []
+        self._done = {(r.method, r.epsilon, r.seed) for r in self.results}
         with unfinished(path) as partial, open(partial, "w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerow(_FIELDS)
             csv.writer(file).writerows(map(dataclasses.astuple, self.results))
 
     def done(self, method: str, epsilon: float, seed: int) -> bool:
         """Whether a run is there already."""
-        return any((r.method, r.epsilon, r.seed) == (method, epsilon, seed) for r in self.results)
+        return (method, epsilon, seed) in self._done
 
     def add(self, result: Result) -> None:
         """Appends a run."""
         self.results.append(result)
+        self._done.add((result.method, result.epsilon, result.seed))
         with open(self._path, "a", newline="", encoding="utf-8") as file:
             csv.writer(file).writerow(dataclasses.astuple(result))
 

@@ -95,13 +95,15 @@ class DPModel(SavedAsPlain):
           microbatch_size: Rows that one replica handles at a time: bounds memory, changes
             nothing else. By default as many as are expected to take least time, padding included,
             within about 1 GiB; 4 GiB on accelerators.
-          engine: How examples are clipped: "auto", "single_pass" or "vectorized".
+          engine: How examples are clipped: "auto" (in a single pass where every layer has a rule),
+            "single_pass", "two_pass" or "vectorized"; they agree.
           seed: Makes noise and sampling reproducible, for tests. The guarantee then does not
             hold against anyone who knows the seed, and the report says so.
           ledger: Where updates are entered; by default the model's own, kept in memory.
           public_examples: As for ``tfdp.clipping.ClippedGradient``: two rows or more that are not
             private, for models that made-up numbers do not suit.
-          **kwargs: As in Keras: metrics, jit_compile, steps_per_execution, ...
+          **kwargs: As in Keras: metrics, steps_per_execution, ... ``jit_compile`` says whether XLA
+            compiles the clipped sums: by default where that is faster.
 
         Raises:
           TypeError: The optimizer is not a private one, or an argument is of the wrong kind.

@@ -43,7 +43,8 @@ class SampledHead:
         momentum: for "momentum".
         init: standard deviation of the head's random first weights; 0 starts from exact zeros.
         normalise: what is done to feature rows; see `normalised`.
-        microbatch_size: rows at a time; bounds memory and changes nothing else.
+        microbatch_size: rows at a time; bounds memory and changes nothing else. None takes as many
+            as are expected to take least time, within about 1 GiB.
     """
 
     batch_size: int = 4096
