@@ -251,7 +251,7 @@ def test_no_delta_and_other_numbers_than_the_plans_are_refused_before_the_first_
         (compiled(classifier(), without), {}, "no delta"),
         (compiled(classifier(), plan()), {"delta": 1e-9}, "delta=1e-09"),
         (compiled(classifier(), plan()), {"num_examples": 10**6}, "num_examples=1000000"),
-        (compiled(classifier(), plan()), {"epochs": 0}, "epochs=0"),
+        (compiled(classifier(), plan()), {"epochs": 0}, "epochs must be .*, got 0"),
     ):
         with pytest.raises(ValueError, match=message):
             model.fit(*separable(), verbose=0, **kwargs)
