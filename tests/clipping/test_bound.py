@@ -148,7 +148,7 @@ def test_dropout_draws_one_mask_an_example_and_new_ones_by_seed():
         ({"y": None}, ValueError, "y=None: expected arrays"),
         ({"mask": np.ones((4, 1))}, ValueError, "mask must hold one boolean an example"),
         ({"mask": [1.0, 0.5, 0.0, 1.0]}, ValueError, "mask must hold one boolean an example"),
-        ({"seed": 3}, ValueError, "seed must be two whole numbers, got 3"),
+        ({"seed": 3}, ValueError, "seed must be two whole numbers, such as .* got 3"),
         ({"model": "mlp"}, TypeError, "model must be a keras.Model, got 'mlp'"),
         ({"model": keras.Sequential([keras.layers.Dense(3)])}, ValueError, "It is not built"),
         ({"loss": lambda t, p: 0.0}, ScalarLossError, r"returned shape \(\)"),

@@ -2,6 +2,7 @@
 
 from tfdp.clipping.api import ClippedSum, clipped_gradient_sum, per_example_norms
 from tfdp.clipping.clip import Automatic, Clipping, Flat, PerLayer
+from tfdp.clipping.engines import ENGINES
 from tfdp.clipping.errors import (
     CancellingError,
     ScalarLossError,
@@ -9,7 +10,7 @@ from tfdp.clipping.errors import (
     WrongRuleError,
 )
 from tfdp.clipping.forward import Batch
-from tfdp.clipping.function import ENGINES, Clipped, ClippedGradient
+from tfdp.clipping.function import Clipped, ClippedGradient
 from tfdp.clipping.losses import per_example_loss
 from tfdp.clipping.rules import register_rule
 from tfdp.clipping.terms import ExplicitTerm, LookupTerm, MatMulTerm, Term

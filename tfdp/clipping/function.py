@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -12,31 +11,16 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp.clipping.clip import Clipping, PerLayer, as_clipping, clipped_sums, squared_norms
-from tfdp.clipping.errors import CancellingError, UnsupportedLayerError
+from tfdp.clipping.engines import check_engine, check_jit_compile
 from tfdp.clipping.forward import Batch, Forward, without_padding
+from tfdp.clipping.look_over import look_over
 from tfdp.clipping.plan import Plan
-from tfdp.clipping.probe import refuse_mixing, refuse_wrong_rules
 from tfdp.clipping.products import require_float32_products
 from tfdp.clipping.refusals import refuse_mixing_layers
 from tfdp.clipping.rows_at_once import rows_at_once
 from tfdp.clipping.single_pass import PerExample, single_pass
-from tfdp.clipping.survey import survey
 from tfdp.clipping.terms import formed, of_units
 from tfdp.clipping.vectorized import vectorized
-
-ENGINES = ("auto", "single_pass", "two_pass", "vectorized")
-
-
-def check_engine(engine: Any) -> None:
-    """Raises ``ValueError`` for an engine that there is not."""
-    if engine not in ENGINES:
-        raise ValueError(f"engine={engine!r}: expected one of {', '.join(ENGINES)}.")
-
-
-def check_jit_compile(jit_compile: Any) -> None:
-    """Raises ``ValueError`` for anything but a flag or "auto": other text would count as yes."""
-    if not (isinstance(jit_compile, bool) or jit_compile == "auto"):
-        raise ValueError(f'jit_compile={jit_compile!r}: expected True, False or "auto".')
 
 
 class Clipped(NamedTuple):
@@ -215,29 +199,10 @@ class ClippedGradient:
         if shapes not in self._plans:
             # In a thread of its own: a trace under way and its strategy belong to this one.
             with ThreadPoolExecutor(1) as other:
-                self._plans[shapes] = other.submit(self._look_over, batch).result()
+                asked = (self.forward, batch, self._engine, bool(self._jit_compile))
+                plan = other.submit(look_over, *asked, self._public_examples).result()
+            self._plans[shapes] = plan
         return self._plans[shapes]
-
-    def _look_over(self, batch: Batch) -> Plan:
-        examples = refuse_mixing(self.forward, batch, self._public_examples)
-        plan = survey(self.forward, batch)
-        if plan.beyond_xla and self._jit_compile:
-            warnings.warn(
-                f"{self.forward.model.name!r} is not compiled by XLA, which has no form of "
-                f"{plan.beyond_xla}.",
-                stacklevel=2,
-            )
-        if self._engine == "vectorized":
-            return plan.as_whole("as asked for")
-        self._give_notice(plan)
-        try:
-            refuse_wrong_rules(self.forward, examples, plan)
-        except CancellingError as error:
-            if self._engine != "auto":
-                raise
-            plan = plan.as_whole(str(error))
-            self._give_notice(plan)
-        return plan
 
     def _clipped(
         self,
@@ -310,21 +275,6 @@ class ClippedGradient:
         if plan.beyond_xla:
             return False
         return plan.suits_xla if self._jit_compile == "auto" else bool(self._jit_compile)
-
-    def _give_notice(self, plan: Plan) -> None:
-        if not plan.whole and not plan.mapped:
-            return
-        named = "; ".join(sorted({mapping.notice for mapping in plan.mapped.values()}))
-        if self._engine == "single_pass":
-            raise UnsupportedLayerError(
-                f'engine="single_pass" has no rule for: {named or plan.whole}. Register one with '
-                'tfdp.clipping.register_rule, or use engine="auto".'
-            )
-        if plan.whole:
-            named = f"the whole model ({plan.whole})"
-        warnings.warn(
-            f"Exact but slower, mapped over examples for lack of a rule: {named}.", stacklevel=2
-        )
 
 
 def _shapes(batch: Batch) -> tuple:

@@ -13,7 +13,7 @@ import keras
 import tensorflow as tf
 
 from tfdp.clipping import per_example_loss
-from tfdp.clipping.function import check_engine, check_jit_compile
+from tfdp.clipping.engines import check_engine, check_jit_compile
 from tfdp.data import RecordSource, as_source, batches
 from tfdp.optimizers import PrivateOptimizer
 from tfdp.privacy import Ledger, PrivacyPlan, PrivacyReport, build_report
