@@ -74,14 +74,14 @@ class _CallAgain:
 
         def one(rows):
             outputs = self._one(rows, {})
-            leaves = enumerate(keras.tree.flatten(outputs))
-            logits = {i: found for i, leaf in leaves if (found := _logits(leaf)) is not None}
+            behind = enumerate(map(_logits, keras.tree.flatten(outputs)))
+            logits = {i: found for i, found in behind if found is not None}
             return keras.tree.map_structure(lambda leaf: leaf[0], (outputs, logits))
 
         outputs, logits = map_rows(one, self._rows(), self._compiled)
         leaves = keras.tree.flatten(outputs)
-        for i, behind in logits.items():
-            leaves[i]._keras_logits = behind
+        for i, found in logits.items():
+            leaves[i]._keras_logits = found
         return outputs
 
     def terms(self, *gradients: tf.Tensor) -> Terms:
@@ -170,7 +170,7 @@ def _apart(leaf: Any) -> Any:
 def _with_logits(outputs: Any) -> list[tf.Tensor]:
     """Returns all outputs that have gradients, and the logits behind those that have them."""
     leaves = [leaf for leaf in keras.tree.flatten(outputs) if _has_gradient(leaf)]
-    return [*leaves, *(logits for leaf in leaves if (logits := _logits(leaf)) is not None)]
+    return [*leaves, *(logits for logits in map(_logits, leaves) if logits is not None)]
 
 
 def _logits(leaf: Any) -> tf.Tensor | None:

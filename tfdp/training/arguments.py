@@ -27,6 +27,16 @@ def check_callbacks(callbacks: Any) -> None:
             )
 
 
+def check_preprocessor(model: keras.Model) -> None:
+    """Raises for a model of KerasHub that would preprocess what it is trained on."""
+    if getattr(model, "preprocessor", None) is not None:
+        raise ValueError(
+            f"The model {model.name!r} has a preprocessor, which fit does not run: it draws its "
+            "records by itself. Preprocess them first, x, y, sample_weight = "
+            "model.preprocessor(x, y), and set model.preprocessor = None for the training."
+        )
+
+
 def check_validation(validation_data: Any) -> None:
     """Raises where Keras would find out after the first epoch, which has been paid for.
 

@@ -26,6 +26,9 @@ from tfdp.training.run import planned_updates
 from tfdp.training.sharing import with_earlier_spending
 from tfdp.training.state import PrivateState, fingerprint
 
+# Of the arguments of Keras's compile that are not named here.
+_POSITIONS = ("metrics", "weighted_metrics", "run_eagerly", "steps_per_execution", "jit_compile")
+
 
 def _one_at_a_time(fit: Callable) -> Callable:
     """Refuses a call of fit inside another, or beside it in another thread.
@@ -109,6 +112,7 @@ class DPModel(SavedAsPlain):
           TypeError: The optimizer is not a private one, or an argument is of the wrong kind.
           ValueError: An argument is out of range, or there is no loss.
         """
+        kwargs.update(zip(_POSITIONS[: len(args)], args, strict=True))
         checks.check_compile(optimizer, microbatch_size, seed, ledger)
         checks.check_steps_per_execution(kwargs.get("steps_per_execution", 1))
         check_engine(engine)
@@ -122,7 +126,8 @@ class DPModel(SavedAsPlain):
         ledger = with_earlier_spending(self, ledger)
         # Loss scaling reacts to private gradients; half precision is clipped in float32 anyway.
         kwargs["auto_scale_loss"] = False
-        super().compile(optimizer, loss, loss_weights, *args, **kwargs)
+        # By name: of the models of KerasHub each has a signature of its own.
+        super().compile(optimizer=optimizer, loss=loss, loss_weights=loss_weights, **kwargs)
         optimizer.ledger = ledger
         losses = loss, loss_weights, getattr(self, "output_names", None)
         state = PrivateState(
@@ -222,6 +227,7 @@ class DPModel(SavedAsPlain):
         arguments.check_counts(validation_batch_size=validation_batch_size)
         arguments.check_counts(initial_epoch=initial_epoch, least=0)
         arguments.check_validation(validation_data)
+        arguments.check_preprocessor(self)
         plan = self.optimizer.privacy
         checks.check_fit(plan, batch_size, num_examples, delta, validation_split, group_ids)
         checks.warn_of_callbacks(callbacks)
