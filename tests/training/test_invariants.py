@@ -45,12 +45,12 @@ def test_a4_the_learning_rate_scales_the_update():
     np.testing.assert_allclose(movement(rate=0.5) * 2, movement(rate=1.0), rtol=1e-3, atol=1e-6)
 
 
-@pytest.mark.parametrize("engine", ["single_pass", "vectorized"])
-def test_a4_a10_every_engine_gives_the_same_weights(engine):
-    whole = movement(clip=0.5, batch=50, steps=20)
-    np.testing.assert_allclose(
-        movement(clip=0.5, batch=50, steps=20, engine=engine), whole, atol=1e-5
+def test_a4_a10_every_engine_gives_the_same_weights():
+    single, vectorized = (
+        movement(clip=0.5, batch=50, steps=20, engine=engine)
+        for engine in ("single_pass", "vectorized")
     )
+    np.testing.assert_allclose(single, vectorized, atol=1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -85,15 +85,15 @@ def sampled(seed, rows, probability, updates):
 
 def test_a12_the_divisor_is_the_expected_batch_whatever_was_drawn():
     # Every example has gradient (2,): clipped to 1 it moves the weight by 1 / 16 an update.
-    plan = plan_of(64, 16, 1)
+    model, reached = compiled(flat_model(1), plan_of(64, 16, 3), loss=linear_sum), []
+    note = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: reached.append(model.get_weights()[0].item())
+    )
+    x, y = np.full((64, 1), 2.0, "float32"), np.zeros(64, "float32")
+    model.fit(x, y, steps_per_epoch=3, verbose=0, callbacks=[note])
     drawn = sampled(7, 64, 0.25, 3)
     assert len(set(drawn)) > 1
-    for steps in (1, 2, 3):
-        plan = plan_of(64, 16, steps)
-        model = compiled(flat_model(1), plan, loss=linear_sum)
-        model.fit(np.full((64, 1), 2.0, "float32"), np.zeros(64, "float32"), verbose=0)
-        (weight,) = model.get_weights()
-        assert weight[0, 0] == pytest.approx(-sum(drawn[:steps]) / 16, rel=1e-6)
+    assert reached == pytest.approx(-np.cumsum(drawn) / 16, rel=1e-6)
 
 
 def test_a11_neighbours_without_gradient_get_bit_equal_updates():
