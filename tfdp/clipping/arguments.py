@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import Any
 
 import keras
 import numpy as np
+
+from tfdp import checks
 
 
 def as_fields(x: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
@@ -72,10 +73,9 @@ def common_length(fields: dict[str, Any]) -> int:
 
 
 def check_microbatch_size(size: Any) -> None:
-    """Raises ``ValueError`` for what is neither None nor a number of rows."""
-    whole = isinstance(size, Integral) and not isinstance(size, bool)
-    if size is not None and not (whole and size > 0):
-        raise ValueError(f"microbatch_size must be a whole number above 0, got {size!r}.")
+    """Raises for what is neither None nor a number of rows."""
+    if size is not None:
+        checks.whole("microbatch_size", size, least=1, or_else="None")
 
 
 def check_seed(seed: Any) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import abc
 import math
-import numbers
 from collections.abc import Mapping, Sequence
 
 import keras
 import tensorflow as tf
 
+from tfdp import checks
 from tfdp.clipping.terms import Term
 
 
@@ -44,7 +44,7 @@ class Flat(Clipping):
     """
 
     def __init__(self, clip_norm: float):
-        self._clip_norm = _checked("clip_norm", clip_norm)
+        self._clip_norm = checks.positive("clip_norm", clip_norm)
 
     @property
     def sensitivity(self) -> float:
@@ -64,8 +64,8 @@ class Automatic(Clipping):
     """
 
     def __init__(self, clip_norm: float, gamma: float = 0.01):
-        self._clip_norm = _checked("clip_norm", clip_norm)
-        self._gamma = _checked("gamma", gamma)
+        self._clip_norm = checks.positive("clip_norm", clip_norm)
+        self._gamma = checks.positive("gamma", gamma)
 
     @property
     def sensitivity(self) -> float:
@@ -94,11 +94,13 @@ class PerLayer(Clipping):
         if isinstance(clip_norms, Mapping):
             if not clip_norms:
                 raise ValueError("clip_norms={}: expected the bound of one layer or more.")
-            self._bounds = {k: _checked(f"clip_norms[{k!r}]", v) for k, v in clip_norms.items()}
+            self._bounds = {
+                k: checks.positive(f"clip_norms[{k!r}]", v) for k, v in clip_norms.items()
+            }
             self._sensitivity = math.sqrt(sum(bound**2 for bound in self._bounds.values()))
         else:
             self._bounds = {}
-            self._sensitivity = _checked("clip_norms", clip_norms)
+            self._sensitivity = checks.positive("clip_norms", clip_norms)
 
     @property
     def sensitivity(self) -> float:
@@ -157,9 +159,3 @@ def _at_most(bound: float, norms: tf.Tensor) -> tf.Tensor:
     """Returns ``min(1, bound / norms)``."""
     bound = tf.cast(bound, norms.dtype)
     return bound / tf.maximum(norms, bound)  # no division by a zero norm
-
-
-def _checked(name: str, value: float) -> float:
-    if not isinstance(value, numbers.Real) or not 0 < value < float("inf"):
-        raise ValueError(f"{name}={value!r}: expected a positive, finite number.")
-    return float(value)
