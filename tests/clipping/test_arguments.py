@@ -35,7 +35,7 @@ def summed(model=None, **arguments):
         ({"x": tf.ragged.constant([[1.0], [2, 3]])}, "x must be .* RaggedTensor.*padded first"),
         ({"seed": ("a", "b")}, "seed must be two whole numbers"),
         ({"seed": (0.5, 1)}, "seed must be two whole numbers"),
-        ({"microbatch_size": True}, "microbatch_size must be a whole number above 0, got True"),
+        ({"microbatch_size": True}, "microbatch_size must be a whole .* 1, or None, got True"),
     ],
     ids=lambda value: "" if isinstance(value, dict) else value,
 )
