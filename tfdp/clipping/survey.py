@@ -66,12 +66,13 @@ def survey(forward: Forward, batch: Batch) -> Plan:
 
 def _survey(forward: Forward, batch: Batch, widen: bool) -> Plan:
     fewer, more = (_Surveyor.run(forward, batch, rows, widen) for rows in _ROWS)
+    activations = activation_bytes(fewer.graph, more.graph)  # before one graph alone grows
     return dataclasses.replace(
         _ways(fewer, more, widen),
         loops=bool(fewer.with_loops),
         convolves=mostly_plain_convolutions(fewer.graph),
         beyond_xla=", ".join(fewer.beyond_xla()),
-        activation_bytes=activation_bytes(fewer.graph, more.graph),
+        activation_bytes=activations,
     )
 
 
