@@ -5,10 +5,10 @@ import pytest
 
 from tests.transfer.tables import clusters
 from tfdp.transfer import as_rows
+from tfdp.transfer.budget import check_count
 from tfdp.transfer.datasets import ArrayPictures
 from tfdp.transfer.datasets.stored import FolderPictures
 from tfdp.transfer.held_out import held_out, public_size, split_rows
-from tfdp.transfer.last_layer import check_count
 from tfdp.transfer.sampled import Pictures
 
 X, Y = clusters(2000, 6, 3, seed=1)

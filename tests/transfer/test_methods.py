@@ -19,7 +19,7 @@ from tfdp.transfer import (
     Steps,
     as_rows,
 )
-from tfdp.transfer.last_layer import whole_budget
+from tfdp.transfer.budget import whole_budget
 from tfdp.transfer.methods.whitened import denoised
 from tfdp.transfer.passes import Passes
 from tfdp.transfer.spending import Release, Spending

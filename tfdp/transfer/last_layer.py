@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import warnings
 from collections import Counter
 from collections.abc import Sequence
@@ -15,11 +13,12 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp import checks
-from tfdp.privacy import PrivacyPlan, PrivacyReport, build_report
+from tfdp.privacy import PrivacyReport, build_report
 from tfdp.privacy.noise import NoiseKey
 from tfdp.privacy.report import SEED_NOTE
 from tfdp.privacy.spenders import note_training
 from tfdp.transfer.backbones import Backbone
+from tfdp.transfer.budget import check_count, shared, whole_budget
 from tfdp.transfer.head import Head
 from tfdp.transfer.methods import METHODS, Method, Problem, Task
 from tfdp.transfer.passes import Passes, passes_over
@@ -27,9 +26,7 @@ from tfdp.transfer.prepare import Preparation
 from tfdp.transfer.rows import as_rows
 from tfdp.transfer.seeds import child_seed
 from tfdp.transfer.serving import check_backbone, export_head, export_pictures
-from tfdp.transfer.spending import Release, Spending
-
-_MOST_STRAY = 0.01  # by how much the rows may differ from num_examples before it is an error
+from tfdp.transfer.spending import Spending
 
 
 class LastLayer:
@@ -255,47 +252,6 @@ class LastLayer:
         return NoiseKey.from_entropy() if own is None else NoiseKey.from_seed(own)
 
 
-def whole_budget(
-    num_examples: int,
-    epsilon: float | None,
-    delta: float,
-    noise_multiplier: float | None,
-    adjacency: str,
-) -> PrivacyPlan:
-    """The budget as one release that uses every row once."""
-    if epsilon == math.inf and noise_multiplier is None:
-        epsilon, noise_multiplier = None, 0.0
-    return PrivacyPlan(
-        num_examples=num_examples,
-        batch_size=num_examples,
-        steps=1,
-        clip_norm=1.0,
-        epsilon=epsilon,
-        delta=delta,
-        noise_multiplier=noise_multiplier,
-        sampling="full_batch",
-        adjacency=adjacency,
-    )
-
-
-def check_count(count: int, stated: int, stray: float = 0.0) -> None:
-    """Far from the stated number something is amiss; near it is what privacy hides.
-
-    Args:
-        count: how many records there are.
-        stated: N, public.
-        stray: by how many they may differ at least.
-
-    Raises:
-        ValueError: they are too many or too few.
-    """
-    if abs(count - stated) > max(1, _MOST_STRAY * stated, stray):
-        raise ValueError(
-            f"num_examples={stated} was stated but there are {count} rows; sums would be divided "
-            "by the wrong number. State the public size of the data."
-        )
-
-
 def named_method(method: str | Method) -> Method:
     """The method itself, or the one of that name with its default settings.
 
@@ -307,13 +263,3 @@ def named_method(method: str | Method) -> Method:
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}.")
     return METHODS[method]()
-
-
-def shared(preparation: Preparation, method: Method, task: Task) -> list[Release]:
-    """The releases of both, the method's in what the preparation leaves of the budget."""
-    first = preparation.releases()
-    left = 1 - math.fsum(release.share for release in first)
-    return first + [
-        dataclasses.replace(release, share=release.share * left)
-        for release in method.releases(task)
-    ]

@@ -6,7 +6,7 @@ from typing import Any
 
 from tfdp.privacy import PrivacyPlan
 from tfdp.privacy.noise import NoiseKey
-from tfdp.transfer.last_layer import check_count, shared
+from tfdp.transfer.budget import check_count, shared
 from tfdp.transfer.methods import Method, Task
 from tfdp.transfer.prepare import Preparation
 from tfdp.transfer.sampled import FineTune, SampledHead

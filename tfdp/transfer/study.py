@@ -15,8 +15,9 @@ import tensorflow as tf
 
 from tfdp.privacy import PrivacyPlan, PrivacyReport, Segment, UpdateSettings, epsilon
 from tfdp.privacy.noise import NoiseKey
+from tfdp.transfer.budget import whole_budget
 from tfdp.transfer.held_out import Records, public_size, split_rows
-from tfdp.transfer.last_layer import LastLayer, whole_budget
+from tfdp.transfer.last_layer import LastLayer
 from tfdp.transfer.sampled import SampledHead, fit_sampled
 from tfdp.transfer.seeds import child_seed
 from tfdp.transfer.settings import make_method, make_preparation
