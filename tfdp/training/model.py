@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import secrets
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from tfdp.clipping import per_example_loss
 from tfdp.clipping.engines import check_engine, check_jit_compile
@@ -21,6 +17,7 @@ from tfdp.privacy.spenders import note_training
 from tfdp.training import arguments, checks, continuity
 from tfdp.training.assembly import make_run, rows_to_evaluate
 from tfdp.training.held_out_loss import mean_over_examples
+from tfdp.training.keras_loop import endless_ticks, last_epoch_may_be_short, one_at_a_time
 from tfdp.training.plain import SavedAsPlain
 from tfdp.training.run import planned_updates
 from tfdp.training.sharing import with_earlier_spending
@@ -28,28 +25,6 @@ from tfdp.training.state import PrivateState, fingerprint
 
 # Of the arguments of Keras's compile that are not named here.
 _POSITIONS = ("metrics", "weighted_metrics", "run_eagerly", "steps_per_execution", "jit_compile")
-
-
-def _one_at_a_time(fit: Callable) -> Callable:
-    """Refuses a call of fit inside another, or beside it in another thread.
-
-    Both would make the same updates, and enter them in each other's place.
-    """
-
-    @functools.wraps(fit)
-    def alone(self: DPModel, *args: Any, **kwargs: Any) -> keras.callbacks.History:
-        fitting = self._compiled_state("fit").fitting
-        if not fitting.acquire(blocking=False):
-            raise ValueError(
-                "fit: this model is training already, in a fit() around this one or in another "
-                "thread. Wait for that to end."
-            )
-        try:
-            return fit(self, *args, **kwargs)
-        finally:
-            fitting.release()
-
-    return alone
 
 
 class DPModel(SavedAsPlain):
@@ -153,7 +128,7 @@ class DPModel(SavedAsPlain):
         object.__setattr__(self, "_private", state)  # not for Keras to track
         self._compile_loss = mean_over_examples(*losses)
 
-    @_one_at_a_time
+    @one_at_a_time
     def fit(
         self,
         x: Any = None,
@@ -259,9 +234,9 @@ class DPModel(SavedAsPlain):
         state.run = make_run(self, source, updates, per_epoch)
         note_training(self.trainable_variables, state.ledger)
         try:
-            with _last_epoch_may_be_short():
+            with last_epoch_may_be_short():
                 return super().fit(
-                    _endless_ticks(self.distribute_strategy),
+                    endless_ticks(self.distribute_strategy),
                     epochs=initial_epoch + epochs,
                     steps_per_epoch=per_epoch,
                     verbose=verbose,
@@ -398,15 +373,3 @@ def make_private(model: keras.Model) -> keras.Model:
         private = type(plain.__name__, (DPModel, plain), {"_plain_class": plain, **names})
         model.__class__ = private
     return model
-
-
-def _endless_ticks(strategy: tf.distribute.Strategy) -> tf.data.Dataset:
-    """What Keras's training loop counts steps by; the records come from the run itself."""
-    return tf.data.Dataset.range(1).repeat().batch(strategy.num_replicas_in_sync)
-
-
-@contextlib.contextmanager
-def _last_epoch_may_be_short() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Your input ran out of data")
-        yield
