@@ -42,7 +42,7 @@ def cheapest_for_convolution(product: int, gram: int, numbers: int, groups: int,
       held: Numbers an example that the layer's inputs and outputs have.
     """
     costs = {"streamed": 2 * product, "gram": gram + product}
-    if groups * numbers <= held:  # else they would need more memory than the activations
+    if groups * numbers <= 2 * held:  # else more than activations and their gradients take
         costs["explicit"] = product + _PASS * numbers
     return min(costs, key=lambda way: costs[way])
 
