@@ -69,6 +69,20 @@ MUTATIONS = (
         INVARIANTS,
     ),
     Mutation(
+        "unreadable_records_as_zeros",
+        "tfdp/training/microbatches.py",
+        "mask & valid",
+        "mask",
+        f"{INVARIANTS}::test_records_that_cannot_be_read_contribute_nothing",
+    ),
+    Mutation(
+        "one_dropout_mask_for_all",
+        "tfdp/clipping/mapped.py",
+        "fold(fold(self._recorder.batch.seed, row), key)",
+        "fold(self._recorder.batch.seed, key)",
+        "tests/clipping/test_mapped.py -k drop",
+    ),
+    Mutation(
         "overflowed_sub_batch_left_out",
         "tfdp/training/update.py",
         "        totals = self._completed(totals, last)\n        before_release()",

@@ -5,9 +5,11 @@ from contextlib import nullcontext
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfdp
 from tests.training.models import classifier, compiled, flat_model, linear_sum, separable
+from tfdp.data import IndexableSource
 from tfdp.privacy.noise import NoiseKey
 from tfdp.sampling import PoissonSampler
 
@@ -123,6 +125,21 @@ def test_a29_padding_of_nan_records_is_harmless_and_non_finite_ones_are_counted(
     assert np.isfinite(history.history["loss"][0])
     assert model.privacy_report().to_dict()["counts"]["non_finite_examples"] == 2
     assert model.ledger.updates == 2
+
+
+def test_records_that_cannot_be_read_contribute_nothing():
+    """They come as zeros, which would move the biases."""
+    features, labels = separable(40)
+    readable = np.arange(40) % 4 > 0
+    records = [(features[i] if readable[i] else features[i, :3], labels[i]) for i in range(40)]
+    spec = (tf.TensorSpec([10]), tf.TensorSpec([], tf.int32))
+    model, clean = (compiled(classifier(), plan_of(40, 40, 2)) for _ in range(2))
+    model.fit(IndexableSource(records, element_spec=spec), verbose=0)
+    with pytest.warns(UserWarning, match="num_examples"):
+        clean.fit(features[readable], labels[readable], verbose=0)
+    for ours, theirs in zip(model.get_weights(), clean.get_weights(), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+    assert model.privacy_report()["counts"]["examples_used"] == 2 * 30
 
 
 def test_e1_c9_d9_h8_empty_batches_are_noise_only_updates_and_one_trace_serves_all_sizes():
