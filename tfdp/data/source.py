@@ -49,6 +49,7 @@ class RecordSource(abc.ABC):
         """Reason -> number of distinct records that could not be read so far.
 
         The counts are exact facts about private records: for whoever holds the data.
+        Of several workers each counts the records that it reads itself.
         """
         return self._bad.counts()
 
