@@ -211,6 +211,26 @@ def test_losses_of_probabilities_see_the_logits_as_in_keras(loss, jit_compile):
     assert_same(found, expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("jit_compile", [True, False])
+def test_losses_see_the_logits_of_probabilities_that_tensorflow_computes(jit_compile):
+    class Own(keras.Model):
+        def __init__(self, ending):
+            super().__init__()
+            start = keras.initializers.RandomNormal(stddev=20, seed=0)
+            self.head, self.ending = keras.layers.Dense(7, kernel_initializer=start), ending
+
+        def call(self, x):
+            return self.ending(self.head(x))
+
+    x = floats(4, 6, 4)
+    logits, probabilities = Own(tf.identity), Own(tf.nn.softmax)
+    logits(x), probabilities(x)
+    expected = clipped(logits, tokens_loss(), x, TARGETS)
+    loss = "sparse_categorical_crossentropy"
+    found = clipped(probabilities, loss, x, TARGETS, jit_compile=jit_compile)
+    assert_same(found, expected, rtol=1e-5)
+
+
 class OwnHead(keras.layers.Layer):
     """Ends in probabilities; with a rate, it draws random numbers."""
 

@@ -20,6 +20,8 @@ from tfdp.clipping.recording import Recorder, RecordingScope
 from tfdp.clipping.rows import with_mask_of
 from tfdp.clipping.terms import Term, merge
 
+_PROBABILITIES = {"Softmax": tf.nn.softmax, "Sigmoid": tf.sigmoid}
+
 
 class PerExample(NamedTuple):
     """What an engine finds for one batch.
@@ -116,8 +118,14 @@ def _gradient_formed_once(outputs: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     def formed_once(tensor):
         return tf.identity(tensor), lambda gradient: gradient / one
 
-    formed = with_mask_of(outputs, formed_once(outputs))  # the loss leaves masked tokens out
+    # Keras computes losses of probabilities from the logits behind them, which it takes from an
+    # attribute, or from the operation that the probabilities come from.
     logits = getattr(outputs, "_keras_logits", None)
-    if logits is not None:  # from which losses of probabilities are really computed
+    operation = getattr(outputs, "op", None)  # there is none where functions run eagerly
+    if logits is None and operation is not None and operation.type in _PROBABILITIES:
+        formed = _PROBABILITIES[operation.type](formed_once(operation.inputs[0]))
+    else:
+        formed = formed_once(outputs)
+    if logits is not None:
         formed._keras_logits = formed_once(logits)
-    return formed
+    return with_mask_of(outputs, formed)  # the loss leaves masked tokens out
