@@ -114,6 +114,18 @@ def test_what_xla_has_no_form_of_runs_without_it(model, x, named):
     np.testing.assert_allclose(found.norms, without.norms, rtol=1e-5)
 
 
+def test_losses_that_xla_has_no_form_of_run_without_it():
+    def by_code(y_true, y_pred):
+        ones = tf.numpy_function(np.ones_like, [y_pred], y_pred.dtype)
+        return tf.reduce_sum((y_true - y_pred) ** 2 * tf.ensure_shape(ones, y_pred.shape), -1)
+
+    model, x, y = of_numbers(layers.ReLU()), floats(3, 4), floats(3, 2, seed=1)
+    with pytest.warns(UserWarning, match="not compiled by XLA, .* of PyFunc"):
+        found = clipped_gradient_sum(model, by_code, x, y, 0.1)
+    without = clipped_gradient_sum(model, "mse", x, y, 0.1, jit_compile=False)
+    np.testing.assert_allclose(found.norms, 2 * without.norms, rtol=1e-5)
+
+
 def test_another_value_is_refused():
     with pytest.raises(ValueError, match="jit_compile='yes'"):
         compiled(convolutional(), jit_compile="yes")

@@ -90,6 +90,24 @@ class Forward:
             return losses_alone(self.loss, y, outputs, sample_weight, compiled)
         return self.loss(y, outputs, sample_weight)
 
+    def graph_of_loss(self, y: Any, outputs: Any, sample_weight: Any) -> tf.Graph | None:
+        """Returns the graph of functions that users wrote, for one row; None for Keras's own.
+
+        Args:
+          y: As for ``loss_of``; shapes and dtypes count.
+          outputs: The same.
+          sample_weight: The same.
+        """
+        if not getattr(self.loss, "by_user", True):
+            return None
+        specs = keras.tree.map_structure(
+            lambda leaf: (
+                tf.TensorSpec([1, *leaf.shape[1:]], leaf.dtype) if tf.is_tensor(leaf) else leaf
+            ),
+            (y, outputs, sample_weight),
+        )
+        return tf.function(self.loss, autograph=False).get_concrete_function(*specs).graph
+
 
 def without_padding(batch: Batch) -> Batch:
     """Zeroes the floating-point inputs of padding rows, which may hold anything, even NaN."""

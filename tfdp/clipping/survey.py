@@ -181,6 +181,7 @@ class _Surveyor(Recorder):
         self.reads: list[tuple[int, list[CallKey]]] = []
         self.paths = {id(v): v.path for v in forward.trainable}
         self.graph = None
+        self.graph_of_loss: tf.Graph | None = None
 
     @functools.cached_property
     def _loops(self) -> dict[tf.Graph, dict[int, tf.Operation]]:
@@ -211,7 +212,8 @@ class _Surveyor(Recorder):
         bounds = (tf.get_static_value(loop.inputs[1]) for loop in loops)
         endless = any(bound is not None and bound.shape == () and bound == -1 for bound in bounds)
         gradients = ["the gradient of a loop without maximum_iterations"] if endless else []
-        return [*beyond_xla(self.graph), *gradients]
+        graphs = [graph for graph in (self.graph, self.graph_of_loss) if graph is not None]
+        return [*sorted({kind for graph in graphs for kind in beyond_xla(graph)}), *gradients]
 
     @classmethod
     def run(cls, forward: Forward, batch: Batch, rows: int, widen: bool) -> _Surveyor:
@@ -226,7 +228,8 @@ class _Surveyor(Recorder):
             surveyor.graph = tf.compat.v1.get_default_graph()
             mapping = forward.mapping(weights, state, seed)
             with RecordingScope(surveyor, mapping), surveyor.recording():
-                forward.outputs(x)
+                outputs = forward.outputs(x)
+            surveyor.graph_of_loss = forward.graph_of_loss(y, outputs, sample_weight)
             surveyors.append(surveyor)
 
         surveyors: list[_Surveyor] = []
