@@ -13,6 +13,7 @@ from benchmarks.floor import Work, work
 from benchmarks.models import WORKLOADS
 from tfdp.clipping import Batch, ClippedGradient, per_example_loss
 from tfdp.clipping.forward import Forward
+from tfdp.clipping.totals import added, no_sums
 
 
 class Step(NamedTuple):
@@ -66,11 +67,10 @@ def _private(clipped: ClippedGradient, batch: Batch, size: int) -> Step:
     @tf.function(autograph=False)
     def accumulate(totals, weights, state, batch):
         part, complete = clipped.attempt(weights, state, batch)
-        sums = [a + b for a, b in zip(totals, part.sums, strict=True)]
-        return sums, complete
+        return added(totals, part.sums), complete
 
     values = _values(clipped.forward)
-    nothing = [tf.zeros(weight.shape) for weight in values[0]]
+    nothing = no_sums(values[0])
     parts = _parts(batch, size)
     done = accumulate.get_concrete_function(nothing, *values, parts[0])
 

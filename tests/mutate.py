@@ -239,9 +239,9 @@ MUTATIONS = (
     ),
     Mutation(
         "half_precision_sums",
-        "tfdp/training/update.py",
-        '[tf.float64 if v.dtype == "float64" else tf.float32 for v in variables]',
-        "[tf.bfloat16 for v in variables]",
+        "tfdp/clipping/totals.py",
+        "tf.float64 if tf.as_dtype(w.dtype) == tf.float64 else tf.float32",
+        "tf.bfloat16",
         f"{INVARIANTS} -k a9_a24",
     ),
     Mutation(

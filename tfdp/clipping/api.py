@@ -13,6 +13,7 @@ from tfdp.clipping.clip import Clipping
 from tfdp.clipping.forward import Batch
 from tfdp.clipping.function import ClippedGradient
 from tfdp.clipping.losses import per_example_loss
+from tfdp.clipping.totals import added, no_sums
 
 
 class ClippedSum(NamedTuple):
@@ -97,12 +98,12 @@ def clipped_gradient_sum(
         size = function.rows_at_once(_padded(fields, mask, 0, 1, seed), [rows])
     weights = [tf.convert_to_tensor(v.value) for v in function.forward.trainable]
     state = [tf.convert_to_tensor(v.value) for v in function.forward.state]
-    sums = [tf.zeros(w.shape, tf.float64 if w.dtype == tf.float64 else tf.float32) for w in weights]
+    sums = no_sums(weights)
     parts = []
     for start in range(0, rows, size):
         batch = _padded(fields, mask, start, size, seed)
         part = function(weights, state, batch)
-        sums = [a + tf.cast(b, a.dtype) for a, b in zip(sums, part.sums, strict=True)]
+        sums = added(sums, part.sums)
         parts.append(
             [t[..., : rows - start] for t in (part.norms, part.squared_norms, part.losses)]
         )

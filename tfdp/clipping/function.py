@@ -145,8 +145,7 @@ class ClippedGradient:
         Returns:
           What the batch gives, and whether its sums hold, a boolean scalar.
         """
-        function = self._functions[self._compiled(self._plan(batch))]
-        clipped = function(weights, state, batch, clip_scale, False)
+        clipped = self._function(batch)(weights, state, batch, clip_scale, False)
         return clipped, tf.reduce_all(tf.math.is_finite(clipped.norms))
 
     def with_rows_cut_out(
@@ -160,8 +159,7 @@ class ClippedGradient:
           batch: As for a call.
           clip_scale: As for a call.
         """
-        function = self._functions[self._compiled(self._plan(batch))]
-        return function(weights, state, batch, clip_scale, True)
+        return self._function(batch)(weights, state, batch, clip_scale, True)
 
     def check(self, batch: Batch) -> None:
         """Looks the model over for inputs of one kind, on made-up examples.
@@ -192,6 +190,10 @@ class ClippedGradient:
         """
         row_bytes = self._plan(batch).row_bytes(self.forward.trainable, self._unit)
         return rows_at_once(row_bytes, np.asarray(counts), np.asarray(probabilities), sharing)
+
+    def _function(self, batch: Batch) -> Callable:
+        """Returns ``_clipped``, compiled or not as suits such a batch."""
+        return self._functions[self._compiled(self._plan(batch))]
 
     def _plan(self, batch: Batch) -> Plan:
         """Returns the ways of all calls; looks the model over for them the first time."""

@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from tfdp.clipping import Batch, ClippedGradient
+from tfdp.clipping.totals import added, no_sums
 from tfdp.optimizers import PrivateOptimizer
 from tfdp.privacy.grid import Grid
 from tfdp.privacy.noise import NoiseKey, NoisyGradients, privatize, privatize_on_grid
@@ -119,9 +120,7 @@ class PrivateUpdate:
         return Grid.of(clip, noise, sum(map(math.prod, self._shapes)))
 
     def _zeros(self) -> Totals:
-        variables = self.clipped.forward.trainable
-        dtypes = [tf.float64 if v.dtype == "float64" else tf.float32 for v in variables]
-        sums = [tf.zeros(v.shape, dtype) for v, dtype in zip(variables, dtypes, strict=True)]
+        sums = no_sums(self.clipped.forward.trainable)
         return Totals(sums, tf.zeros([]), tf.zeros([]), tf.zeros([]))
 
     def _nothing_yet(self) -> Totals:
@@ -159,7 +158,7 @@ class PrivateUpdate:
         adaptive = self._adaptive
         count = 0.0 if adaptive is None else adaptive.count(part.norms, part.used)
         self._on_metrics(batch.y, part.outputs, batch.sample_weight, part.used, part.losses)
-        sums = tf.cond(complete, lambda: _added(totals.sums, part.sums), lambda: totals.sums)
+        sums = tf.cond(complete, lambda: added(totals.sums, part.sums), lambda: totals.sums)
         totals = Totals(
             sums,
             totals.examples + _count(part.used),
@@ -171,11 +170,11 @@ class PrivateUpdate:
     def _complete_one(self, totals: Totals, batch: Batch, complete: tf.Tensor) -> Totals:
         """Adds the sums of a sub-batch that ``_accumulate_one`` left out on this replica."""
 
-        def added() -> list[tf.Tensor]:
+        def with_them() -> list[tf.Tensor]:
             part = self.clipped.with_rows_cut_out(*self._arguments(batch))
-            return _added(totals.sums, part.sums)
+            return added(totals.sums, part.sums)
 
-        return totals._replace(sums=tf.cond(complete, lambda: totals.sums, added))
+        return totals._replace(sums=tf.cond(complete, lambda: totals.sums, with_them))
 
     def _arguments(self, batch: Batch) -> tuple:
         """Returns what the clipped gradient is called with."""
@@ -229,10 +228,6 @@ def _add_regularization(noisy: NoisyGradients, variables: list) -> NoisyGradient
     for i, gradient in zip(regularized, tape.gradient(penalty, values), strict=True):
         gradients[i] += tf.cast(gradient, gradients[i].dtype)
     return NoisyGradients(gradients)
-
-
-def _added(totals: list[tf.Tensor], sums: list[tf.Tensor]) -> list[tf.Tensor]:
-    return [a + tf.cast(b, a.dtype) for a, b in zip(totals, sums, strict=True)]
 
 
 def _count(rows: tf.Tensor) -> tf.Tensor:

@@ -124,19 +124,16 @@ class ConvolutionTerm(Term):
         Inputs are shifted along the other axes and output gradients along the first, which makes
         fewer and larger products, and fewer copies, than one view of the inputs a place.
         """
-        strip = self._strip_by_channel if self._few_channels else self._strip
+        strip, product = self._strip, self._product
+        if self.groups == 1 and self.inputs.shape[-1] <= _FEW_CHANNELS:
+            strip, product = self._strip_by_channel, self._product_by_channel
         strips: dict[int, tf.Tensor] = {}
         found = []
         for phase, start in self.window.places(0):
             if phase not in strips:
                 strips[phase] = strip(phase)
-            product = self._product_by_channel if self._few_channels else self._product
             found.append(product(strips[phase], start))
         return found
-
-    @property
-    def _few_channels(self) -> bool:
-        return self.groups == 1 and self.inputs.shape[-1] <= _FEW_CHANNELS
 
     def _product(self, strip: tf.Tensor, start: int) -> tf.Tensor:
         """Returns the gradient of the places whose blocks begin at a row of the strip."""
