@@ -156,10 +156,11 @@ def test_closed_form_inverts_itself_and_rounds_up():
                 assert log_delta(found * (1 - 1e-6), mu) > math.log(delta)
 
 
+@pytest.mark.parametrize("figure", [epsilon, epsilon_by_accountant])
 @pytest.mark.parametrize("delta", [0, 1, -1e-5, 2, math.nan, "1e-5", None, True])
-def test_delta_must_be_a_number_between_0_and_1(delta):
+def test_delta_must_be_a_number_between_0_and_1(delta, figure):
     with pytest.raises((ValueError, TypeError), match="delta must lie strictly between 0 and 1"):
-        epsilon([segment(1.0, 1, 100, 1)], delta)
+        figure([segment(1.0, 1, 100, 1)], delta)
 
 
 def test_unknown_accountants_are_refused():

@@ -188,3 +188,11 @@ def test_a_plan_with_some_settings_changed_keeps_what_was_asked_for():
     assert noisy.replace(epsilon=5.0) == calibrated
     with pytest.raises(TypeError, match=r"Use plan\.replace"):
         dataclasses.replace(calibrated, steps=2000)
+
+
+def test_bounds_by_layer_take_the_place_of_others_and_of_one_for_all():
+    by_layer = plan(clip_norm={"encoder": 0.1})
+    assert plan().replace(clip_norm={"encoder": 0.1}) == by_layer
+    assert by_layer.replace(clip_norm={"head": 0.2}) == plan(clip_norm={"head": 0.2})
+    with pytest.raises(ValueError, match="clip_norm by layer means clipping='per_layer'"):
+        plan(clipping="quantile").replace(clip_norm={"head": 0.2})

@@ -146,6 +146,7 @@ def test_nothing_done_costs_nothing():
     assert report["epsilon"] == 0.0
     assert report["tensorflow_privacy_statement"] is None
     assert "0 of 1170 planned" in report.summary_text()
+    assert "times on average, 0.00% of them" in report.summary_text()
 
 
 def test_the_summary_states_what_matters():

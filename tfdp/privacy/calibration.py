@@ -91,6 +91,7 @@ def updates_for_epsilon(
         at_most: do not look beyond this many.
     """
     target, delta = _check(target, delta)
+    checks.positive_int("at_most", at_most)
 
     before = epsilon(spent, delta, accountant).epsilon
     if before > target or settings.noise_multiplier == 0:

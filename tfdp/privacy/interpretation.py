@@ -65,4 +65,4 @@ def expected_coverage(segments: Iterable[Segment]) -> float | None:
         elif updates:
             rate = settings.sampling_probability
             log_missed += updates * math.log1p(-rate) if rate < 1 else -math.inf
-    return -math.expm1(log_missed)
+    return abs(math.expm1(log_missed))  # abs: without updates it is 0, not -0

@@ -256,6 +256,9 @@ class PrivacyPlan:
         """
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         target = values.pop("target_epsilon")
+        plain = self.clipping.kind in ("flat", "per_layer")
+        if plain and isinstance(changes.get("clip_norm"), Mapping):
+            del values["clipping"]  # the new bounds by layer say how to clip
         if target is not None and "noise_multiplier" not in changes:
             changes = {"epsilon": target, **changes}
         if "epsilon" in changes:

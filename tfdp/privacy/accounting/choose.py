@@ -98,8 +98,12 @@ def epsilon(
 
 
 def epsilon_by_accountant(segments: Iterable[Segment], delta: float) -> dict[str, float | None]:
-    """What each accountant says about the same segments; None where one cannot answer."""
-    counts = releases(segments)
+    """What each accountant says about the same segments; None where one cannot answer.
+
+    Raises:
+        ValueError: delta is out of range, or the segments cannot be composed.
+    """
+    counts, delta = releases(segments), checked_delta(delta)
     trivial = _trivial(counts, delta)
     if trivial:
         return dict.fromkeys(_ACCOUNTANTS, trivial.epsilon)
