@@ -54,7 +54,13 @@ def write_all(
     logging.info("Exporting the SavedModel ...")
     # Counts are exact facts about private records: they stay with whoever holds the data.
     released = {key: value for key, value in report.to_dict().items() if key != "counts"}
-    export_captioner(model, data.tokenizer, workdir.saved_model, released)
+    export_captioner(
+        model,
+        data.tokenizer,
+        workdir.saved_model,
+        released,
+        normalization=config.data.normalization,
+    )
     return report, metrics
 
 

@@ -165,7 +165,14 @@ def _open(
 ) -> ImageTextSource:
     settings, size, length = config.data, config.model.image_size, config.model.max_length
     if settings.dataset == "packaged_icons":
-        return load_icons(split, tokenizer, image_size=size, max_length=length, augment=augment)
+        return load_icons(
+            split,
+            tokenizer,
+            image_size=size,
+            max_length=length,
+            augment=augment,
+            normalization=settings.normalization,
+        )
     if settings.dataset != "image_text":
         raise ValueError(
             f"config.data.dataset={settings.dataset!r}: expected packaged_icons or image_text."

@@ -97,6 +97,13 @@ def test_labels_have_names():
     assert sum("flag" in caption for caption in flags) > 0.9 * len(flags)
 
 
+def test_pictures_are_normalized_as_asked_for():
+    half, imagenet = (load_icons("test", normalization=name) for name in ("half", "imagenet"))
+    pixels = (half.images([3]) + 1) / 2
+    expected = (pixels - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
+    np.testing.assert_allclose(imagenet.images([3]), expected, atol=1e-5)
+
+
 def test_an_unknown_split_is_refused():
     with pytest.raises(ValueError, match=r"split must be one of \['test', 'train'\], got 'val'"):
         load_icons("val")

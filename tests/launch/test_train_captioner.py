@@ -7,12 +7,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from configs import quickstart
+from launch import _captioner_results as results
+from launch._workdir import Workdir
 from tests.conftest import ROOT, child_code
 from tests.forks import Fork
-from tfdp.privacy import Ledger, verify
+from tfdp.privacy import Ledger, PrivacyPlan, build_report, verify
 
 STEPS = 20
 GOING_ON = r"Going on: (\d+) updates are counted, the weights have (\d+) of them, (\d+) are left"
@@ -163,6 +167,20 @@ assert "tfdp" not in sys.modules
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
 
 
+def test_the_saved_model_normalizes_pictures_as_training_did(tmp_path, monkeypatch):
+    config, given = quickstart.get_config(), {}
+    config.data.normalization = "imagenet"
+    for part in ("caption_losses", "few_shot_accuracies", "draw_figures"):
+        monkeypatch.setattr(results, part, lambda *_: {})
+    monkeypatch.setattr(results, "export_captioner", lambda *_, **settings: given.update(settings))
+    report = build_report(PrivacyPlan(10, 5, 1, 1.0, noise_multiplier=1.0, delta=1e-5), Ledger())
+    model = SimpleNamespace(privacy_report=lambda **_: report)
+    train = SimpleNamespace(bad_records={}, truncated_captions=0)
+    data = SimpleNamespace(train=train, test=(), tokenizer=None)
+    results.write_all(model, config, data, Workdir(str(tmp_path)))
+    assert given == {"normalization": "imagenet"}
+
+
 def test_the_same_command_again_says_that_it_is_finished_and_spends_nothing(finished):
     """It may ask for another evaluation, which spends nothing either."""
     workdir, _, _ = finished
@@ -219,6 +237,7 @@ def test_d11_two_devices_run_the_same_command_and_report_the_same(finished, tmp_
         (["--config.data.dataset=nothing"], "config.data.dataset='nothing'"),
         (["--config.data.dataset=image_text", "--config.data.path=/nowhere"], "/nowhere"),
         (["--config.data.vocabulary=/none.txt"], "/none.txt"),
+        (["--config.data.normalization=mine"], "normalization must be one of"),
         (["--config.optimizer.name=rmsprop"], "rmsprop"),
         (["--config.training.microbatch_size=0"], "config.training.microbatch_size must be"),
         (["--config.evaluation.batch_size=0"], "config.evaluation.batch_size must be"),

@@ -19,6 +19,7 @@ def load_icons(
     image_size: int = 32,
     max_length: int = 16,
     augment: RandomResizedCrop | None = None,
+    normalization: str = "half",
     cache: bool = True,
 ) -> ImageTextSource:
     """Opens the packaged icons, drawn at 32 pixels.
@@ -29,6 +30,7 @@ def load_icons(
       image_size: Pixels along a side; other sizes than 32 are resampled.
       max_length: Ids of a caption with start and end; 16 holds all but a handful here.
       augment: Random crops, anew in each update.
+      normalization: As for `ImageTextSource`.
       cache: Whether to keep decoded pictures in memory (about 50 MB).
     """
     return ImageTextSource(
@@ -38,6 +40,7 @@ def load_icons(
         max_length,
         split=split,
         augment=augment,
+        normalization=normalization,
         cache=cache,
     )
 
