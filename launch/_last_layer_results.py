@@ -90,7 +90,7 @@ def _read(path: Path) -> list[Result]:
                 f"{path} has the columns {', '.join(reader.fieldnames or [])}: another version "
                 f"wrote it. This one has {', '.join(_FIELDS)}; use another folder."
             )
-        return [_parsed(row) for row in whole_rows(reader)]
+        return [_parsed(row) for row in whole_rows(reader, path)]
 
 
 def _parsed(row: dict[str, str]) -> Result:

@@ -15,6 +15,8 @@ from tfdp.privacy.report import SEED_NOTE
 Spent = Ledger | list[Segment]
 #: What a study's folder says of the classifiers that were exported from it, which no seed repeats.
 EXPORTED = "exported.json"
+#: Columns of results that say of which run a line is.
+_NEEDED = ("method", "epsilon", "delta", "seed")
 #: What that file says in place of a seed, where there is none.
 OWN_SEED = "of its own"
 
@@ -42,7 +44,7 @@ class Runs:
         """
         if (folder / "ledger.jsonl").is_file():
             self.parts[str(folder)] = Ledger.read(folder)
-            config = _config(folder)
+            config = run_config(folder)
             delta = config.get("privacy", {}).get("delta")
             self.deltas |= {float(delta)} if delta else set()
             if (config.get("training") or {}).get("seed") is not None:
@@ -120,19 +122,36 @@ def segments_of(text: str) -> list[Segment]:
 
 def _rows(path: Path) -> list[dict[str, str]]:
     with open(path, newline="", encoding="utf-8") as file:
-        return whole_rows(csv.DictReader(file))
+        reader = csv.DictReader(file)
+        missing = [name for name in _NEEDED if name not in (reader.fieldnames or _NEEDED)]
+        if missing:
+            raise ValueError(f"{path} holds no results of a study: no {', '.join(missing)}.")
+        return whole_rows(reader, path)
 
 
-def whole_rows(rows: Iterable[dict[Any, Any]]) -> list[dict[str, str]]:
+def whole_rows(rows: Iterable[dict[Any, Any]], path: Path) -> list[dict[str, str]]:
     """The lines of results that were written to their end; the last one may have been cut off.
 
-    What a line spent comes last in it. Only in the last line may that be half a JSON: anywhere
-    else it is damage, and not to be passed over.
+    What a line spent comes last in it. Only in the last line may that be half a JSON, or missing:
+    anywhere else it is damage, and not to be passed over.
+
+    Raises:
+        ValueError: another line than the last one lacks a field, or has one too many.
     """
-    found = [
-        row for row in rows if None not in row and all(v not in (None, "") for v in row.values())
-    ]
-    return found if not found or _is_json(found[-1]) else found[:-1]
+    found = list(rows)
+    if found and not (_is_complete(found[-1]) and _is_json(found[-1])):
+        found.pop()
+    for row in found:
+        if not _is_complete(row):
+            raise ValueError(
+                f"{path} is damaged: a line before its last one, of {row.get('method') or '?'}, "
+                "was cut off or added to, so that nobody can tell what was spent. Restore the file."
+            )
+    return found
+
+
+def _is_complete(row: Mapping[Any, Any]) -> bool:
+    return None not in row and all(value not in (None, "") for value in row.values())
 
 
 def _is_json(row: Mapping[str, str]) -> bool:
@@ -144,7 +163,13 @@ def _is_json(row: Mapping[str, str]) -> bool:
     return True
 
 
-def _config(folder: Path) -> dict[str, Any]:
+def run_config(folder: Path) -> dict[str, Any]:
+    """The settings of the run in a folder.
+
+    Raises:
+        FileNotFoundError: it holds none.
+        ValueError: they are damaged.
+    """
     path = folder / "config.json"
     config = read_config(path)
     if not isinstance(config, dict):

@@ -10,6 +10,7 @@ from typing import Any
 
 import ml_collections
 
+from launch._spent import read_config, run_config
 from tfdp.files import FileLock, LockedError, write_whole
 from tfdp.privacy import Ledger
 
@@ -74,11 +75,11 @@ class Workdir:
         """Writes the checksum of a study's features, or checks that they are still the same.
 
         Raises:
-          ValueError: The folder holds results on other features.
+          ValueError: The folder holds results on other features, or a damaged checksum of them.
         """
         if not self.features.exists():
             write_whole(self.features, json.dumps({"sha256": checksum}) + "\n")
-        elif json.loads(self.features.read_text(encoding="utf-8")) != {"sha256": checksum}:
+        elif read_config(self.features) != {"sha256": checksum}:
             raise ValueError(
                 f"--workdir={self.path} holds results on other features than config.features has "
                 "now: one table would mix both. Use another folder."
@@ -96,12 +97,13 @@ class Workdir:
           may_change: Names in it that may have other values than the last time.
 
         Raises:
-          ValueError: The folder holds a run with other settings, or something else altogether.
+          ValueError: The folder holds a run with other settings or a damaged config, or something
+            else altogether.
         """
         ours = json.loads(config.to_json_best_effort())
         theirs = ours
         if self.config.exists():
-            theirs = json.loads(self.config.read_text(encoding="utf-8"))
+            theirs = run_config(self.path)
         elif foreign := [path.name for path in self._results() if path.exists()]:
             raise ValueError(
                 f"--workdir={self.path} holds {', '.join(foreign)} of something else, for there is "

@@ -335,6 +335,9 @@ def test_what_cannot_be_added_up_is_named(folder, tmp_path_factory):
     path.write_text(path.read_text().replace("full_batch", "by_hand"))
     with pytest.raises(ValueError, match="does not say what newton has spent .*by_hand"):
         launch(other)
+    path.write_text("method,accuracy\nnewton,0.9\n")
+    with pytest.raises(ValueError, match="no results of a study: no epsilon, delta, seed"):
+        launch(other)
 
 
 def test_sums_of_seeded_training_runs_say_so_too(folder, capsys):

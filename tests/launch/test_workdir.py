@@ -33,3 +33,15 @@ def test_results_of_something_else_are_not_replaced(tmp_path, config):
     workdir.claim(config)
     (tmp_path / "saved_model").mkdir()
     workdir.claim(config)
+
+
+@pytest.mark.parametrize("text, message", [('{"privacy": ', "holds no JSON"), ("[]", "not the co")])
+def test_a_damaged_config_is_named(tmp_path, config, text, message):
+    workdir = Workdir(str(tmp_path))
+    workdir.config.write_text(text)
+    with pytest.raises(ValueError, match=f"config.json is .*{message}"):
+        workdir.claim(config)
+    assert workdir.config.read_text() == text
+    workdir.features.write_text(text)
+    with pytest.raises(ValueError, match="features"):
+        workdir.claim_features("0123")

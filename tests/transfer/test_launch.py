@@ -289,3 +289,8 @@ def test_a_study_cut_off_within_what_a_run_spent_goes_on(tmp_path):
     path.write_text(text.replace("300", "300 3", 1))
     with pytest.raises(ValueError, match="does not say what auto has spent"):
         Runs().add(tmp_path)
+    lines = text.splitlines()
+    path.write_text("\n".join([lines[0], lines[1][:30], lines[2]]))
+    for reading in (lambda: Runs().add(tmp_path), lambda: ResultsFile(path)):
+        with pytest.raises(ValueError, match="a line before its last one, of auto, was cut off"):
+            reading()
