@@ -49,7 +49,7 @@ class Data:
 
 def make_plan(config: ml_collections.ConfigDict) -> tfdp.PrivacyPlan:
     """Returns the plan; raises ValueError for settings that cannot be."""
-    return tfdp.PrivacyPlan(**config.privacy)
+    return tfdp.PrivacyPlan(**config.privacy.to_dict())
 
 
 def make_model(config: ml_collections.ConfigDict, tokenizer: CaptionTokenizer) -> keras.Model:

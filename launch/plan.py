@@ -15,6 +15,7 @@ import ml_collections
 from ml_collections import config_flags
 
 from launch._cli import check_config, run_program
+from tfdp import checks
 from tfdp.data import CaptionTokenizer, icons_tokenizer
 from tfdp.models import (
     CaptionerConfig,
@@ -41,9 +42,10 @@ _VALUES_PER_WEIGHT = 4
 def main(_: list[str]) -> None:
     config = _CONFIG.value
     check_config(config, "privacy", "model", "data", "training")
+    checks.positive_int("config.training.microbatch_size", config.training.microbatch_size)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        plan = PrivacyPlan(**config.privacy)
+        plan = PrivacyPlan(**config.privacy.to_dict())
         model = _model(config)
     for line in describe(plan, model, config.training.microbatch_size):
         print(line)
@@ -65,8 +67,8 @@ def _privacy_rows(plan: PrivacyPlan) -> Iterator[tuple[str, str]]:
     yield "noise multiplier sigma", f"{plan.noise_multiplier:.6g}"
     yield (
         "noise on the clipped sum",
-        f"standard deviation {plan.noise_multiplier * plan.clip_norm:.6g}, "
-        f"clip norm {plan.clip_norm:g}",
+        f"standard deviation {plan.settings.gradient_noise_multiplier * plan.clip_norm:.6g}, "
+        f"clip norm {plan.clip_norm:g}{_rest_of_noise(plan)}",
     )
     yield (
         "sampling",
@@ -89,6 +91,12 @@ def _privacy_rows(plan: PrivacyPlan) -> Iterator[tuple[str, str]]:
             yield "note", guarantee.note
         bare = epsilon_without_amplification([segment], plan.delta)
         yield "without amplification", f"epsilon {bare:.2f}"
+
+
+def _rest_of_noise(plan: PrivacyPlan) -> str:
+    """What sigma pays for besides the sum, where the clip norm follows a quantile."""
+    noise = plan.settings.count_noise
+    return "" if noise is None else f" at the start; and {noise:.6g} on the count of those below it"
 
 
 def _epsilon_table(plan: PrivacyPlan) -> Iterator[str]:

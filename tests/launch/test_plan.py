@@ -31,6 +31,10 @@ WRONG = {
     "unknown section": ([QUICK, "--config.pirvacy.steps=8"], "the config has no key 'pirvacy'"),
     "unknown flag": ([QUICK, "--workdri=x"], "Unknown command line flag 'workdri'"),
     "no number": ([QUICK, "--config.privacy.steps=many"], "steps=many"),
+    "microbatch": (
+        [QUICK, "--config.training.microbatch_size=0"],
+        "config.training.microbatch_size must be a whole number of at least 1, got 0",
+    ),
     "model": ([QUICK, "--config.model.patch_size=7"], "not a multiple of patch_size 7"),
     "no file": (["--config=configs/nowhere.py"], "there is no file configs/nowhere.py"),
     "no config": ([], "--config is missing"),
@@ -103,6 +107,24 @@ def test_estimates_say_how_they_were_made(results):
 def test_a_config_without_vocabulary_is_sized_for_the_packaged_words(results):
     assert row(results["quickstart"][1], "vocabulary") < "30,522 ids"
     assert row(results["dpcap"][1], "vocabulary") == "30,522 ids"
+
+
+def test_a_clip_norm_that_follows_a_quantile_leaves_the_sum_more_noise(tmp_path):
+    file = tmp_path / "quantile.py"
+    file.write_text(
+        "from configs import quickstart\n\n\ndef get_config():\n"
+        "    config = quickstart.get_config().unlock()\n"
+        "    config.privacy.clipping = {'kind': 'quantile'}\n    return config\n"
+    )
+    code, out, _ = Fork(child_code("launch.plan"), f"--config={file}").outcome()
+    assert code == 0
+    sigma = float(row(out, "noise multiplier sigma"))
+    noise = row(out, "noise on the clipped sum")
+    on_sum, on_count = map(
+        float, re.findall(r"([\d.]+)(?:, clip norm 1 at the start| on the co)", noise)
+    )
+    assert sigma < on_sum
+    assert on_sum**-2 + (2 * on_count) ** -2 == pytest.approx(sigma**-2, rel=1e-5)
 
 
 def test_the_full_batch_is_exact(results):

@@ -13,6 +13,7 @@ import pytest
 
 from configs import quickstart
 from launch import _captioner_results as results
+from launch import _captioner_setup as setup
 from launch._workdir import Workdir
 from tests.conftest import ROOT, child_code
 from tests.forks import Fork
@@ -165,6 +166,13 @@ assert features.shape == (1, 16) and bool(tf.reduce_any(features != 0))
 assert "tfdp" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
+
+
+def test_a_plan_may_clip_by_layer():
+    config = quickstart.get_config().unlock()
+    with config.ignore_type():
+        config.privacy.clip_norm = {"encoder": 0.6, "decoder": 0.8}
+    assert setup.make_plan(config).clip_norm == pytest.approx(1.0)
 
 
 def test_the_saved_model_normalizes_pictures_as_training_did(tmp_path, monkeypatch):
