@@ -19,7 +19,7 @@ import tfdp
 from launch import _captioner_results as results
 from launch import _captioner_setup as setup
 from launch._captioner_checks import check_run
-from launch._cli import check_config, run_program
+from launch._cli import check_config, fail, run_program
 from launch._workdir import Workdir
 from tfdp.training import is_first_worker
 from tfdp.training.callbacks import ProgressBar, StopOnTerm, TrainingLog
@@ -63,7 +63,9 @@ def main(_: list[str]) -> None:
         counts = data.train.counts_kept_in(workdir.unreadable) if writes else nullcontext()
         with counts:  # of the training alone: what the probes read is not in the report
             finished = train(model, config, data, workdir, checkpoints)
-        if not finished or not writes:
+        if not finished:  # no success, or a job that a cloud has stopped is not started again
+            fail("stopped by a signal; the same command goes on from here.")
+        if not writes:
             return
         report, metrics = results.write_all(model, config, data, workdir)
         print(report.summary_text())
@@ -110,8 +112,6 @@ def train(
             checkpoints,
         ],
     )
-    if stop.stopped:
-        logging.warning("Stopped by a signal; the same command goes on from here.")
     return not stop.stopped
 
 

@@ -62,14 +62,14 @@ def saved_updates(workdir: Path) -> int:
     return max(int(file.stem.removeprefix("ckpt-")) for file in files)
 
 
-def stopped(workdir: Path, number: int, *flags: str) -> str:
-    """Sends a run a signal after its third update or later; returns what it logged."""
+def stopped(workdir: Path, number: int, *flags: str) -> tuple[int, str, str]:
+    """Sends a run a signal after its third update or later; returns how it ended."""
     process = launch(workdir, *flags)
     deadline = time.monotonic() + 300
     while updates(workdir) < 3 and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(number)
-    return process.outcome(timeout=120)[2]
+    return process.outcome(timeout=120)
 
 
 def cut(workdir: Path) -> set[int]:
@@ -215,8 +215,9 @@ def test_other_settings_in_the_same_workdir_are_refused_by_name(finished):
 
 
 def test_sigterm_ends_after_the_update_with_a_checkpoint(tmp_path):
-    err = stopped(tmp_path, signal.SIGTERM, "--config.privacy.steps=200")
-    assert "Stopped by a signal" in err
+    code, _, err = stopped(tmp_path, signal.SIGTERM, "--config.privacy.steps=200")
+    assert code == 1
+    assert "error: stopped by a signal; the same command goes on" in err
     made = updates(tmp_path)
     assert 3 <= made < 200
     assert list((tmp_path / "checkpoints").glob(f"ckpt-{made}.index"))
