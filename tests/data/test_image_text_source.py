@@ -154,3 +154,7 @@ def test_impossible_arguments_are_refused(records, tokenizer, tmp_path):
         ImageTextSource(iter(records), tokenizer, 8, 6)
     with pytest.raises(FileNotFoundError, match="does not hold prepared pairs"):
         ImageTextSource(tmp_path, tokenizer, 8, 6)
+    for text, message in (('{"splits": ', "damaged"), ('{"format": 1}', "no manifest of prepared")):
+        (tmp_path / "manifest.json").write_text(text)
+        with pytest.raises(ValueError, match=f"manifest.json is {message}"):
+            ImageTextSource(tmp_path, tokenizer, 8, 6)

@@ -74,7 +74,8 @@ def test_augmentation_cuts_within_its_bounds_and_flips_half():
 
 
 def test_impossible_bounds_are_refused():
-    with pytest.raises(ValueError, match="scale must be two increasing numbers"):
-        RandomResizedCrop(scale=(0.0, 1.0))
+    for scale in ((0.0, 1.0), 0.5, (0.5,)):
+        with pytest.raises(ValueError, match="scale must be two increasing numbers"):
+            RandomResizedCrop(scale=scale)
     with pytest.raises(ValueError, match="ratio must be two increasing positive"):
         RandomResizedCrop(ratio=(2.0, 1.0))

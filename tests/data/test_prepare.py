@@ -128,6 +128,9 @@ def test_a_finished_data_set_is_not_made_again(package, tmp_path, monkeypatch):
     assert _contents(tmp_path) == before
     with pytest.raises(PreparationError, match="already holds the data set 'all' made with other"):
         _prepare(package, tmp_path, limit=3)
+    (tmp_path / "manifest.json").write_text("{")
+    with pytest.raises(ValueError, match="manifest.json is damaged"):
+        _prepare(package, tmp_path)
 
 
 def test_half_a_data_set_is_not_finished_with_other_settings(package, tmp_path, monkeypatch):

@@ -73,10 +73,9 @@ class RandomResizedCrop:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        low, high = self.scale
-        if not 0 < low <= high <= 1:
+        if not (_is_pair(self.scale) and 0 < self.scale[0] <= self.scale[1] <= 1):
             raise ValueError(f"scale must be two increasing numbers in (0, 1], got {self.scale}.")
-        if not 0 < self.ratio[0] <= self.ratio[1]:
+        if not (_is_pair(self.ratio) and 0 < self.ratio[0] <= self.ratio[1]):
             raise ValueError(f"ratio must be two increasing positive numbers, got {self.ratio}.")
 
     def __call__(self, picture: np.ndarray, size: int, record: int, update: int) -> np.ndarray:
@@ -101,6 +100,10 @@ class RandomResizedCrop:
                 top = rng.uniform(0, height - part_height)
                 return left, top, left + part_width, top + part_height
         return _middle(picture)
+
+
+def _is_pair(bounds: object) -> bool:
+    return isinstance(bounds, tuple | list) and len(bounds) == 2
 
 
 def _middle(picture: np.ndarray, share: float = 1.0) -> Box:

@@ -42,6 +42,7 @@ def read_manifest(folder: str | os.PathLike) -> dict[str, Any]:
 
     Raises:
       FileNotFoundError: If there is none.
+      ValueError: If it is damaged, or that of something else.
     """
     path = Path(folder) / MANIFEST
     if not path.is_file():
@@ -49,8 +50,18 @@ def read_manifest(folder: str | os.PathLike) -> dict[str, Any]:
             f"{path} not found: {folder} does not hold prepared pairs. Make them with "
             "`python -m launch.prepare_data`."
         )
-    with path.open(encoding="utf-8") as file:
-        return json.load(file)
+    try:
+        manifest = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(
+            f"{path} is damaged ({error}): copy it again, or make the pairs anew in another folder."
+        ) from error
+    if not isinstance(manifest, dict) or not {"splits", "labels"} <= manifest.keys():
+        raise ValueError(
+            f"{path} is no manifest of prepared pairs, it has no splits or no labels: name the "
+            "folder that `python -m launch.prepare_data` made."
+        )
+    return manifest
 
 
 def encode_pair(pair: Pair) -> bytes:

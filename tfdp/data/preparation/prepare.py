@@ -24,7 +24,7 @@ from tfdp.data.preparation.recipes import Recipe
 from tfdp.data.preparation.render import decode
 from tfdp.data.preparation.shards import write_split
 from tfdp.data.preparation.stage import Drawn, Stage
-from tfdp.data.records import MANIFEST
+from tfdp.data.records import MANIFEST, read_manifest
 from tfdp.files import write_whole
 
 _SPLITS = ("train", "test")
@@ -74,10 +74,9 @@ def prepare_icons(
 
 def _finished(output: Path, plan: Plan) -> dict[str, Any] | None:
     """The manifest of the same data set, if it is already there."""
-    path = output / MANIFEST
-    if not path.exists():
+    if not (output / MANIFEST).exists():
         return None
-    manifest = json.loads(path.read_text(encoding="utf-8"))
+    manifest = read_manifest(output)
     if manifest.get("fingerprint") != plan.fingerprint:
         raise PreparationError(
             f"{output} already holds the data set {manifest.get('name')!r} made with other "
