@@ -71,6 +71,7 @@ def test_e6_lengths_must_agree():
         (np.zeros((0, 3)), ValueError, "x has no rows"),
         (np.float32(3), TypeError, "one row for each record"),
         (np.array([{}, {}]), TypeError, "must be an array of numbers or strings"),
+        (np.array(["2020-01-01"], "M8[D]"), TypeError, r"x must be .* got dtype datetime64\[D\]"),
     ],
 )
 def test_what_is_no_array_is_refused(x, error, message):

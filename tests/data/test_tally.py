@@ -80,3 +80,10 @@ def test_captions_that_were_cut_are_counted_on_too(tmp_path):
     again = ImageTextSource(pairs, tokenizer, 8, 4)
     with again.counts_kept_in(tmp_path / "file"):
         assert again.truncated_captions == 1 and again.bad_records == records.bad_records
+
+
+def test_bytes_that_are_no_text_are_told_with_their_file(tmp_path):
+    path = tmp_path / "counts.jsonl"
+    path.write_bytes(b"\xff\xfe\n")
+    with pytest.raises(ValueError, match="counts.jsonl: .* is no count of records"):
+        source().counts_kept_in(path).__enter__()

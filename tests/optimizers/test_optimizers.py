@@ -83,6 +83,12 @@ def test_c21_exclusions_are_effective_and_round_trip():
         np.testing.assert_allclose(bias.numpy(), [2.9, 3.9], atol=1e-6)  # ratio 1, no decay
 
 
+@pytest.mark.parametrize("name", ["exclude_from_layer_adaptation", "exclude_from_decay"])
+def test_a_text_is_no_list_of_exclusions(name):
+    with pytest.raises(TypeError, match=rf"{name} must be a list .* got 'bias': write \['bias'\]"):
+        DPLAMB(0.1, **{name: "bias"}, **PRIVATE)
+
+
 @pytest.mark.parametrize("private", [DPSGD, DPAdam, DPAdamW, DPLAMB])
 def test_rate_factors_are_effective_and_round_trip(private):
     settings = {**PRIVATE, "weight_decay": 0.0}

@@ -100,6 +100,12 @@ def _as_arrays(name: str, value: Any) -> Any:
             f"{type(value).__name__}. Rows of different lengths must be padded first; for Python "
             "objects with __len__ and __getitem__ use tfdp.data.IndexableSource."
         )
+    try:
+        tensor_dtype(array)
+    except TypeError:  # dates and the like
+        raise TypeError(
+            f"{name} must be an array of numbers or strings, got dtype {array.dtype}."
+        ) from None
     if array.ndim == 0:
         raise TypeError(f"{name} must have one row for each record, got the single value {value}.")
     return array

@@ -86,9 +86,9 @@ def _line(name: str, reason: str, records: set[int]) -> str:
 
 def _read(path: Path) -> Iterator[tuple[str, str, list[int]]]:
     """Name, reason and records of every line; a last one that a crash cut short is left out."""
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
     for line in lines:
-        if not line.endswith("\n"):
+        if not line.endswith(b"\n"):
             return
         try:
             [(name, counted)] = json.loads(line).items()

@@ -29,6 +29,9 @@ class DPLAMB(PrivateOptimizer, keras.optimizers.Lamb):
       exclude_from_decay: Parts of variable paths without weight decay.
       **kwargs: ``l2_norm_clip``, ``noise_multiplier``, ``privacy`` of ``PrivateOptimizer`` and
         every argument of ``keras.optimizers.Lamb``.
+
+    Raises:
+      TypeError: One of the two lists of parts of paths is a single text.
     """
 
     def __init__(
@@ -41,8 +44,10 @@ class DPLAMB(PrivateOptimizer, keras.optimizers.Lamb):
     ):
         super().__init__(learning_rate, **kwargs)
         self.decay_in_ratio = decay_in_ratio
-        self.exclude_from_layer_adaptation = tuple(exclude_from_layer_adaptation)
-        self.exclude_from_decay = tuple(exclude_from_decay)
+        self.exclude_from_layer_adaptation = _parts(
+            "exclude_from_layer_adaptation", exclude_from_layer_adaptation
+        )
+        self.exclude_from_decay = _parts("exclude_from_decay", exclude_from_decay)
 
     def _apply_weight_decay(self, variables: Any) -> None:
         if not self.decay_in_ratio:
@@ -86,3 +91,13 @@ class DPLAMB(PrivateOptimizer, keras.optimizers.Lamb):
             "exclude_from_layer_adaptation": list(self.exclude_from_layer_adaptation),
             "exclude_from_decay": list(self.exclude_from_decay),
         }
+
+
+def _parts(name: str, parts: Sequence[str]) -> tuple[str, ...]:
+    """The parts of paths; of a single text every letter would be one."""
+    if isinstance(parts, str):
+        raise TypeError(
+            f"DPLAMB: {name} must be a list of parts of variable paths, got {parts!r}: "
+            f"write [{parts!r}]."
+        )
+    return tuple(parts)
