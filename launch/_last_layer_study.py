@@ -141,6 +141,8 @@ class Data:
             rows: Any = [pictures.dataset, backbone.name, backbone.image_size]
             if pictures.dataset not in COMMON:
                 rows.append(pictures.path)
+            if backbone.weights:
+                rows.append(backbone.weights)
         else:
             manifest = self.folder.manifest
             rows = [manifest.get(key) for key in ("dataset", "backbone", "preprocessing")]

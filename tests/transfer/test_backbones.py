@@ -1,6 +1,7 @@
 """Backbones: the legacy reader lets nothing in, and folding changes nothing."""
 
 import pickle
+import shutil
 
 import keras
 import numpy as np
@@ -210,6 +211,21 @@ def test_keras_files_saved_models_and_applications_become_backbones(tmp_path):
     np.testing.assert_allclose(
         found.features(scaled), network(scaled / 127.5 - 1), rtol=1e-4, atol=1e-5
     )
+
+
+def test_other_weights_of_the_same_graph_are_another_saved_model(tmp_path):
+    model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Conv2D(5, 3)])
+    model.export(tmp_path / "served", verbose=False)
+    model.layers[0].bias.assign([1.0] * 5)
+    model.export(tmp_path / "other", verbose=False)
+
+    def weights():
+        return load_backbone(str(tmp_path / "served"), image_size=8).description["weights"]
+
+    first = weights()
+    assert weights() == first
+    shutil.copytree(tmp_path / "other/variables", tmp_path / "served/variables", dirs_exist_ok=True)
+    assert weights()["file"] == first["file"] and weights()["sha256"] != first["sha256"]
 
 
 def test_hub_presets_from_a_folder(tmp_path):

@@ -236,6 +236,17 @@ def test_so_have_studies_of_other_rows_under_the_same_names(tmp_path):
     assert seeds[0] == seeds[2] != seeds[1]
 
 
+def test_so_have_studies_that_fine_tune_other_weights():
+    config = ml_collections.ConfigDict({"train_split": "train"})
+    config.pictures = {"dataset": "cifar10", "path": "a.tgz"}
+    config.backbone = {"name": "efficientnet_lite0", "weights": "", "image_size": 0}
+    seeds = []
+    for weights in ("", "a.pth", "b.pth", "a.pth"):
+        config.backbone.weights = weights
+        seeds.append(Data(config).seed(Candidate("fine_tune"), 0))
+    assert seeds[1] == seeds[3] and len(set(seeds)) == 3
+
+
 def test_an_epsilon_listed_twice_is_refused_and_not_run_twice():
     config = ml_collections.ConfigDict({"epsilons": (1.0, 8, 1), "seeds": 1})
     config.methods = {"auto": {}}

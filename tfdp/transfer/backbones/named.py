@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import sys
@@ -227,8 +228,10 @@ def _file_entry(path: _Path) -> dict[str, str]:
 
 
 def _folder_entry(folder: Path) -> dict[str, str]:
-    """Name and checksum of a SavedModel: of its graph, which names its variables."""
-    return {"file": folder.name, "sha256": sha256(folder / "saved_model.pb")}
+    """Name and checksum of a SavedModel: of its graph and of its weights, which lie apart."""
+    files = [folder / "saved_model.pb", *sorted((folder / "variables").glob("*"))]
+    digests = "".join(sha256(file) for file in files)
+    return {"file": folder.name, "sha256": hashlib.sha256(digests.encode()).hexdigest()}
 
 
 def _as_is(pictures: Any) -> Any:
