@@ -244,6 +244,11 @@ def test_hub_presets_from_a_folder(tmp_path):
     for prefix in ("keras_hub", "keras_nlp"):
         found = load_backbone(f"{prefix}:{tmp_path}").features(pictures)
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    before = load_backbone(f"keras_hub:{tmp_path}").description["weights"]
+    vit.set_weights([2 * weight for weight in vit.get_weights()])
+    vit.save_weights(tmp_path / "model.weights.h5")
+    after = load_backbone(f"keras_hub:{tmp_path}").description["weights"]
+    assert before["file"] == after["file"] and before["sha256"] != after["sha256"]
 
 
 def test_pictures_are_resized_and_outputs_pooled():

@@ -118,7 +118,7 @@ def _hub(name: str, weights: _Path | None, image_size: int | None) -> Backbone:
     network.trainable = False
     size = input_size(network, image_size, converter.image_size[0])
     converter.image_size = (size, size)
-    description = {"weights": name, "scaling": {"scale": _plain(converter.scale)}}
+    description = {"weights": _preset_entry(name), "scaling": {"scale": _plain(converter.scale)}}
     return Backbone(f"keras_hub:{name}", network, converter, size, description)
 
 
@@ -135,7 +135,7 @@ def _cv(name: str, weights: _Path | None, image_size: int | None) -> Backbone:
         ) from error
     network.trainable = False
     size = input_size(network, image_size, _DEFAULT_SIZE)
-    description = {"weights": name, "scaling": "inside the network"}
+    description = {"weights": _preset_entry(name), "scaling": "inside the network"}
     return Backbone(f"keras_cv:{name}", network, _as_is, size, description)
 
 
@@ -155,7 +155,7 @@ def _captioner(name: str, weights: _Path | None, image_size: int | None) -> Back
         )
         return bundle.signatures["features"](image_bytes=encoded)["features"]
 
-    description = {"weights": _folder_entry(folder), "scaling": "the captioner's own"}
+    description = {"weights": _saved_model_entry(folder), "scaling": "the captioner's own"}
     return Backbone(f"captioner:{name}", network, tf.round, size, description, bundle)
 
 
@@ -169,7 +169,7 @@ def _stored(name: str, weights: _Path | None, image_size: int | None) -> Backbon
                 f"{name}: a SavedModel does not say its picture size: give image_size."
             )
         bundle = _saved_model(path)
-        description = {"weights": _folder_entry(path), "scaling": "inside"}
+        description = {"weights": _saved_model_entry(path), "scaling": "inside"}
         network = _served(bundle, name)
         return _tried(Backbone(name, network, _as_is, image_size, description, bundle))
     try:
@@ -227,10 +227,21 @@ def _file_entry(path: _Path) -> dict[str, str]:
     return {"file": Path(path).name, "sha256": sha256(path)}
 
 
-def _folder_entry(folder: Path) -> dict[str, str]:
+def _saved_model_entry(folder: Path) -> dict[str, str]:
     """Name and checksum of a SavedModel: of its graph and of its weights, which lie apart."""
-    files = [folder / "saved_model.pb", *sorted((folder / "variables").glob("*"))]
-    digests = "".join(sha256(file) for file in files)
+    return _folder_entry(folder, [folder / "saved_model.pb", *(folder / "variables").glob("*")])
+
+
+def _preset_entry(name: str) -> Any:
+    """A preset's name, which is public; of one in a folder, which may change, the checksum too."""
+    folder = Path(name)
+    if not folder.is_dir():
+        return name
+    return _folder_entry(folder, [file for file in folder.rglob("*") if file.is_file()])
+
+
+def _folder_entry(folder: Path, files: list[Path]) -> dict[str, str]:
+    digests = "".join(sha256(file) for file in sorted(files))
     return {"file": folder.name, "sha256": hashlib.sha256(digests.encode()).hexdigest()}
 
 
