@@ -25,6 +25,8 @@ from tfdp.transfer.settings import dotted, make_method
 from tfdp.transfer.store import FeatureFolder
 from tfdp.transfer.study import Budget, Candidate, Chosen, Fitted, fit, tune
 
+_USUAL_DTYPE = "float16"  # of features
+
 
 class Cell(NamedTuple):
     """One entry of the table: a method at an epsilon, for all its seeds.
@@ -146,6 +148,8 @@ class Data:
         else:
             manifest = self.folder.manifest
             rows = [manifest.get(key) for key in ("dataset", "backbone", "preprocessing")]
+            if (dtype := manifest.get("dtype", _USUAL_DTYPE)) != _USUAL_DTYPE:
+                rows.append(dtype)  # otherwise rounded rows are other rows
             if manifest["dataset"].get("name") not in COMMON:
                 rows.append(self.checksum)
         return child_seed(seed, config.train_split, rows)
