@@ -29,6 +29,11 @@ def test_what_fails_leaves_the_old_file_and_no_other(tmp_path):
         raise OSError("the disk is full")
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with pytest.raises(IsADirectoryError):
+        write_whole(folder, "text")
+    assert sorted(tmp_path.iterdir()) == [path, folder]
 
 
 def test_a_lock_is_one_holders_until_it_is_released(tmp_path):

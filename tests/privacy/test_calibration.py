@@ -13,6 +13,7 @@ from tfdp.privacy import (
     PrivacyPlan,
     Segment,
     UpdateSettings,
+    batch_size_for_epsilon,
     epsilon,
     noise_for_epsilon,
     solve_plan,
@@ -156,6 +157,8 @@ def test_what_cannot_be_had_is_refused_in_one_line():
         noise_for_epsilon(0, 1e-5, settings(1, 100), 3)
     with pytest.raises(ValueError, match="at_most must be a whole number of at least 1, got 0"):
         updates_for_epsilon(1, 1e-5, settings(1, 100, 1.0), at_most=0)
+    with pytest.raises(ValueError, match="a full batch has one size, .* below 100 "):
+        batch_size_for_epsilon(1, 1e-5, settings(100, 100, 1.0), 3)
 
 
 def test_a5_more_epsilon_means_less_noise_and_the_report_meets_the_target():

@@ -25,10 +25,10 @@ def unfinished(path: str | os.PathLike[str]) -> Iterator[Path]:
     partial = path.with_name(f".{path.name}.unfinished")
     try:
         yield partial
+        os.replace(partial, path)
     except BaseException:
         partial.unlink(missing_ok=True)  # on a full disk it would be in the way
         raise
-    os.replace(partial, path)
 
 
 def write_whole(path: str | os.PathLike[str], text: str) -> None:

@@ -127,10 +127,16 @@ def batch_size_for_epsilon(
         A batch size between 1 and the number of records; larger ones exceed the target.
 
     Raises:
-        ValueError: an argument is out of range, or even a batch of 1 exceeds the target.
+        ValueError: an argument is out of range, the sampling is the full batch, or even a batch of
+            1 exceeds the target.
     """
     target, delta = _check(target, delta)
     checks.positive_int("updates", updates)
+    if settings.sampling == "full_batch":
+        raise ValueError(
+            "a full batch has one size, num_examples: give settings of another sampling, with a "
+            f"batch_size below {settings.num_examples} (it is ignored)."
+        )
 
     population = settings.num_examples
 
