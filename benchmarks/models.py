@@ -137,9 +137,7 @@ def _vision_transformer() -> Workload:
         x = layers.GlobalAveragePooling1D()(layers.LayerNormalization(epsilon=1e-6)(x))
         return keras.Model(images, layers.Dense(1000)(x))
 
-    return Workload(
-        build, lambda rows: (_images(rows, 224), _tokens(rows, 1, 1000)[:, 0]), _cross_entropy()
-    )
+    return Workload(build, _labelled_images(224, 1000), _cross_entropy())
 
 
 def _convnet() -> Workload:
@@ -162,9 +160,7 @@ def _convnet() -> Workload:
             x = block(x, width, stride)
         return keras.Model(images, layers.Dense(10)(layers.GlobalAveragePooling2D()(x)))
 
-    return Workload(
-        build, lambda rows: (_images(rows, 32), _tokens(rows, 1, 10)[:, 0]), _cross_entropy()
-    )
+    return Workload(build, _labelled_images(32, 10), _cross_entropy())
 
 
 def _language_model() -> Workload:
