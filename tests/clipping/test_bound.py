@@ -67,6 +67,30 @@ def test_b5_a_non_finite_example_contributes_zero_and_the_others_are_exact(engin
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("jit_compile", [True, False])
+@pytest.mark.parametrize(
+    "layer, inputs",
+    [
+        (lambda **free: keras.layers.Dense(1, **free), (400,)),
+        (lambda **free: keras.layers.Dense(20, **free), (6, 100)),
+        (lambda **free: keras.layers.Conv2D(64, 3, padding="same", **free), (4, 4, 64)),
+    ],
+)
+def test_inputs_whose_squares_underflow_do_not_hide_a_large_gradient(layer, inputs, jit_compile):
+    zero = layer(use_bias=False, kernel_initializer="zeros")
+    head = keras.layers.Dense(1, kernel_initializer="ones", trainable=False)
+    model = keras.Sequential([keras.Input(inputs), zero, head])
+    x = np.full((1, *inputs), 1e-19, "float32")
+    y = np.full((1, *model.output_shape[1:]), 2e17, "float32")
+    found, exact = (
+        clipped_gradient_sum(model, "mse", x, y, 0.1, engine=engine, jit_compile=jit_compile)
+        for engine in ("single_pass", "vectorized")
+    )
+    assert exact.norms[0] > 0.5  # what clipping has to see
+    assert found.norms[0] >= exact.norms[0] * (1 - 1e-5)
+    assert total_norm(found.gradients) <= 0.1 * (1 + 1e-5)
+
+
 def test_b5_non_finite_and_padded_rows_are_not_counted_as_used():
     loss = per_example_loss("mse")
     function = ClippedGradient(dense_net(), loss, 1.0, jit_compile=False)

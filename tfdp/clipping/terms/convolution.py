@@ -14,7 +14,7 @@ from tfdp.clipping.terms.base import ExplicitTerm, Term, row_squares, scale_rows
 from tfdp.clipping.terms.cost import cheapest_for_convolution, shifts_cost
 from tfdp.clipping.terms.gram import gram_matrices
 from tfdp.clipping.terms.matmul import MatMulTerm, product_or_transpose
-from tfdp.clipping.terms.rounding import raised_gram, raised_product
+from tfdp.clipping.terms.rounding import hidden_by_underflow, raised_gram, raised_product
 from tfdp.clipping.terms.window import Window, blocks
 
 # With so few channels, as pictures have, copies go channel by channel.
@@ -80,9 +80,12 @@ class ConvolutionTerm(Term):
         gram_in = self._gram_of_inputs()
         gradients = self._by_group(self.output_gradients)
         gram_out = gram_matrices(gradients)
-        scale = tf.reduce_sum(tf.linalg.trace(gram_in) * tf.linalg.trace(gram_out), axis=1)
-        length = math.prod(self.window.size) * self.inputs.shape[-1] + gradients.shape[-1]
-        return raised_gram(tf.reduce_sum(gram_in * gram_out, axis=[1, 2, 3]), scale, length)
+        squares = tf.linalg.trace(gram_in), tf.linalg.trace(gram_out)
+        lengths = math.prod(self.window.size) * self.inputs.shape[-1], gradients.shape[-1]
+        hidden = hidden_by_underflow(*squares, *(gradients.shape[2] * n for n in lengths))
+        product = tf.reduce_sum(gram_in * gram_out, axis=[1, 2, 3])
+        scale = tf.reduce_sum(math.prod(squares), axis=1)
+        return raised_gram(product, scale, sum(lengths)) + tf.reduce_sum(hidden, axis=1)
 
     def weighted_sum(self, coefficients: tf.Tensor) -> tf.Tensor:
         if self.way == "explicit":

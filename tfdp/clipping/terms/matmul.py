@@ -11,7 +11,12 @@ import tensorflow as tf
 from tfdp.clipping.terms.base import ExplicitTerm, Term, row_squares, scale_rows, select_rows
 from tfdp.clipping.terms.cost import explicit_is_cheaper
 from tfdp.clipping.terms.gram import gram_matrices
-from tfdp.clipping.terms.rounding import raised_along, raised_gram, raised_product
+from tfdp.clipping.terms.rounding import (
+    hidden_by_underflow,
+    raised_along,
+    raised_gram,
+    raised_product,
+)
 
 _FEW_POSITIONS = 4
 _FEW_ENTRIES = 2**20  # of a weight: the transposition costs next to nothing
@@ -39,7 +44,9 @@ class MatMulTerm(Term):
 
     def squared_norm(self) -> tf.Tensor:
         if self.inputs.shape[1] == 1:  # a rank-one gradient: |x|^2 |d|^2
-            return row_squares(self.inputs) * row_squares(self.output_gradients)
+            x, d = row_squares(self.inputs), row_squares(self.output_gradients)
+            p, q = self.inputs.shape[2], self.output_gradients.shape[2]
+            return x * d + hidden_by_underflow(x, d, p, q)
         if self.forms_gradients:
             return row_squares(self._matrices)
         return gram_product(self.inputs, self.output_gradients)
@@ -170,9 +177,11 @@ def gram_product(inputs: tf.Tensor, output_gradients: tf.Tensor) -> tf.Tensor:
     if inputs.shape[1] <= _FEW_POSITIONS:
         return _small_gram_product(inputs, output_gradients)
     gram_in, gram_out = gram_matrices(inputs), gram_matrices(output_gradients)
-    scale = tf.linalg.trace(gram_in) * tf.linalg.trace(gram_out)  # |inputs|^2 |gradients|^2
-    length = inputs.shape[2] + output_gradients.shape[2]
-    return raised_gram(tf.reduce_sum(gram_in * gram_out, axis=[1, 2]), scale, length)
+    squares = tf.linalg.trace(gram_in), tf.linalg.trace(gram_out)  # |inputs|^2, |gradients|^2
+    lengths = inputs.shape[2], output_gradients.shape[2]
+    hidden = hidden_by_underflow(*squares, *(inputs.shape[1] * n for n in lengths))
+    product = tf.reduce_sum(gram_in * gram_out, axis=[1, 2])
+    return raised_gram(product, math.prod(squares), sum(lengths)) + hidden
 
 
 def _small_gram_product(inputs: tf.Tensor, output_gradients: tf.Tensor) -> tf.Tensor:
