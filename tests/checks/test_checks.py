@@ -67,6 +67,7 @@ def test_shares_add_up_to_one(values, error):
 
 def test_choices_kinds_and_flags():
     assert checks.one_of("n", "a", ("a", "b")) == "a" and checks.boolean("n", False) is False
+    assert checks.boolean("n", np.True_) is True
     with pytest.raises(ValueError, match="^n must be one of a, b, got 'c'.$"):
         checks.one_of("n", "c", ("a", "b"))
     with pytest.raises(TypeError, match="^n must be True or False, got 1.$"):

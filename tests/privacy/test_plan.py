@@ -6,6 +6,7 @@ import math
 import re
 import warnings
 
+import numpy as np
 import pytest
 
 from tfdp.privacy import PrivacyPlan, Segment, UpdateSettings, steps_for_epochs
@@ -41,6 +42,9 @@ def plan(**changes):
         ({"clip_norm": math.inf}, "clip_norm must be a finite number above 0"),
         ({"clip_norm": -1.0}, "clip_norm must be a finite number above 0"),
         ({"clip_norm": None}, "clip_norm must be a finite number above 0"),
+        ({"clip_norm": {}}, "clip_norm={}: expected the bound of one layer or more"),
+        ({"clip_norm": {"a": "b"}}, "clip_norm['a'] must be a finite number above 0, got 'b'"),
+        ({"clip_norm": {1: 2.0}}, "the path 1 in clip_norm must be a str, got 1"),
         ({"steps": 0}, "steps must be a whole number of at least 1"),
         ({"steps": 10.0}, "steps must be a whole number of at least 1"),
         ({"steps": True}, "steps must be a whole number of at least 1"),
@@ -134,6 +138,12 @@ def test_plans_are_frozen_compare_and_survive_json():
     assert back.target_epsilon == 4.0
     full = plan(batch_size=60_000)
     assert PrivacyPlan.from_dict(full.to_dict()) == full
+
+
+def test_numbers_of_numpy_survive_json():
+    p = plan(records_per_unit=np.int64(3), secure=np.True_, batch_size=np.int32(64))
+    assert PrivacyPlan.from_dict(json.loads(json.dumps(p.to_dict()))) == p
+    assert UpdateSettings.from_dict(json.loads(json.dumps(p.settings.to_dict()))) == p.settings
 
 
 def test_g9_epsilon_ignores_the_clip_norm():

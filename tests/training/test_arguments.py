@@ -50,6 +50,13 @@ def test_compile_names_arguments_of_the_wrong_kind(arguments, message):
             {"validation_batch_size": 0},
             "validation_batch_size must be a whole .* 1, or None, got 0",
         ),
+        (
+            {"validation_steps": "a", "validation_data": (X, Y)},
+            "validation_steps must be a whole .* 0, or None, got 'a'",
+        ),
+        ({"validation_freq": 0}, "validation_freq must be a whole .* 1, or a list .*, got 0"),
+        ({"validation_freq": [1, "a"]}, "each of validation_freq must be a whole .* 1, got 'a'"),
+        ({"validation_data": "held_out.npz"}, "validation_data must be .* got 'held_out.npz'"),
         ({"validation_data": X}, "validation_data must be"),
         ({"validation_data": (X,)}, "validation_data must be"),
         ({"validation_data": (X, Y[:3])}, "validation_data: .*same number of rows.*24.*3"),
@@ -65,6 +72,15 @@ def test_fit_names_arguments_of_the_wrong_kind_before_it_spends(arguments, messa
     with pytest.raises((TypeError, ValueError), match=message):
         model.fit(**{"x": X, "y": Y, "verbose": 0, **arguments})
     assert model.ledger.updates == 0
+
+
+def test_numbers_and_flags_of_numpy_are_taken():
+    two = np.int64(2)
+    options = {"jit_compile": np.False_, "steps_per_execution": two, "microbatch_size": two}
+    model = compiled(classifier(), plan(secure=np.False_), **options)
+    history = model.fit(X, Y, verbose=0, validation_data=(X, Y), validation_freq=np.int64(1))
+    assert model.optimizer.iterations == model.ledger.updates == 3
+    assert "val_loss" in history.history
 
 
 def mean_over_the_batch(y_true, y_pred):
@@ -101,7 +117,12 @@ def test_a_model_without_weights_to_train_is_called_that():
 
 @pytest.mark.parametrize(
     ("examples", "message"),
-    [(5, "public_examples must be .* got a int"), ((X[:3], Y[:2]), "same rows")],
+    [
+        (5, "public_examples must be .* got a int"),
+        ((X[:3],), "public_examples must be .* got 1 parts"),
+        ((X[:3], Y[:3], np.ones(3)), "public_examples must be .* got 3 parts"),
+        ((X[:3], Y[:2]), "same rows"),
+    ],
 )
 def test_public_examples_of_the_wrong_kind_are_named(examples, message):
     model = compiled(classifier(), plan(), public_examples=examples)

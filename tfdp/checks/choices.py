@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 
 def one_of(name: str, value: object, choices: tuple[str, ...]) -> str:
     """Returns `value` if it is one of `choices`."""
@@ -11,10 +13,10 @@ def one_of(name: str, value: object, choices: tuple[str, ...]) -> str:
 
 
 def boolean(name: str, value: object) -> bool:
-    """Returns `value` if it is True or False."""
-    if not isinstance(value, bool):
+    """Returns `value` as a bool if it is True or False, NumPy's included."""
+    if not isinstance(value, bool | np.bool_):
         raise TypeError(f"{name} must be True or False, got {value!r}.")
-    return value
+    return bool(value)
 
 
 def kind(name: str, value: object, expected: type) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 ENGINES = ("auto", "single_pass", "two_pass", "vectorized")
 
 
@@ -13,7 +15,14 @@ def check_engine(engine: Any) -> None:
         raise ValueError(f"engine={engine!r}: expected one of {', '.join(ENGINES)}.")
 
 
-def check_jit_compile(jit_compile: Any) -> None:
-    """Raises ``ValueError`` for anything but a flag or "auto": other text would count as yes."""
-    if not (isinstance(jit_compile, bool) or jit_compile == "auto"):
+def checked_jit_compile(jit_compile: Any) -> bool | str:
+    """Returns the flag, or "auto".
+
+    Raises:
+      ValueError: It is anything else: other text would count as yes.
+    """
+    if isinstance(jit_compile, bool | np.bool_):
+        return bool(jit_compile)
+    if not (isinstance(jit_compile, str) and jit_compile == "auto"):
         raise ValueError(f'jit_compile={jit_compile!r}: expected True, False or "auto".')
+    return jit_compile

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp.clipping.clip import Clipping, PerLayer, as_clipping, clipped_sums, squared_norms
-from tfdp.clipping.engines import check_engine, check_jit_compile
+from tfdp.clipping.engines import check_engine, checked_jit_compile
 from tfdp.clipping.forward import Batch, Forward, without_padding
 from tfdp.clipping.look_over import look_over
 from tfdp.clipping.plan import Plan
@@ -84,7 +84,7 @@ class ClippedGradient:
         public_examples: Any = None,
     ):
         check_engine(engine)
-        check_jit_compile(jit_compile)
+        self._jit_compile = checked_jit_compile(jit_compile)
         require_float32_products()
         if not isinstance(model, keras.Model):
             raise TypeError(f"model must be a keras.Model, got {model!r}.")
@@ -98,7 +98,6 @@ class ClippedGradient:
             self._check_two_pass()
         self._engine = engine
         self._with_outputs = with_outputs
-        self._jit_compile = jit_compile
         self._unit = records_per_unit
         self._public_examples = public_examples
         self._plans: dict[tuple, Plan] = {}

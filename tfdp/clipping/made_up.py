@@ -108,7 +108,7 @@ def _given(batch: Batch, examples: Any) -> tuple[Batch, Batch]:
     given = tuple(examples)
     examples = (*given, *[None] * (3 - len(given)))
     try:
-        keras.tree.assert_same_structure(fields, examples)
+        keras.tree.assert_same_structure(*map(_with_absent_marked, (fields, examples)))
     except ValueError as error:
         raise ValueError(
             "public_examples must be (x, y), or (x, y, sample_weight) if there are weights, nested "
@@ -131,6 +131,11 @@ def _given(batch: Batch, examples: Any) -> tuple[Batch, Batch]:
         return Batch(x, y, sample_weight, tf.ones([rows], tf.bool), tf.constant([1, 2]))
 
     return take(order), take([1, *order[1:]])
+
+
+def _with_absent_marked(nested: Any) -> Any:
+    """Returns the structure with parts that are not there of another shape than leaves."""
+    return keras.tree.map_structure(lambda leaf: () if leaf is None else 0, nested)
 
 
 def _rows_unlike_any_axis(fields: Any) -> int:

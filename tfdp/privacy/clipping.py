@@ -172,11 +172,18 @@ def settled(clip_norm: Any, clipping: Any) -> tuple[Any, FlatClipping]:
         clipping: as for `as_clipping`.
 
     Raises:
-        ValueError: bounds by layer come with another clip norm or another way of clipping.
+        TypeError: a path is no text, or a bound no number.
+        ValueError: there is no bound, or it is out of range; or bounds by layer come with another
+            clip norm or another way of clipping.
     """
     if isinstance(clip_norm, Mapping):
         if clipping is not None and as_clipping(clipping) != PerLayerClipping():
             raise ValueError("clip_norm by layer means clipping='per_layer': leave clipping out.")
+        if not clip_norm:
+            raise ValueError("clip_norm={}: expected the bound of one layer or more.")
+        for path, bound in clip_norm.items():
+            checks.kind(f"the path {path!r} in clip_norm", path, str)
+            checks.positive(f"clip_norm[{path!r}]", bound)
         clipping, clip_norm = PerLayerClipping(clip_norm), None
     way = as_clipping(clipping)
     if isinstance(way, PerLayerClipping) and way.sensitivity is not None:

@@ -97,11 +97,12 @@ class UpdateSettings:
                 f"batch_size {self.batch_size} is larger than num_examples {self.num_examples}; "
                 "an update cannot use more records than there are: lower batch_size."
             )
+        checked["secure"] = checks.boolean("secure", self.secure)
+        if self.records_per_unit is not None:
+            each = checks.positive_int("records_per_unit", self.records_per_unit)
+            checked["records_per_unit"] = each
         for name, value in checked.items():
             object.__setattr__(self, name, value)
-        checks.boolean("secure", self.secure)
-        if self.records_per_unit is not None:
-            checks.positive_int("records_per_unit", self.records_per_unit)
         self._settle_sampling()
         if self.count_noise is not None and (self.secure or self.records_per_unit is not None):
             raise ValueError(

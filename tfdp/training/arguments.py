@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Any
 
 import keras
@@ -14,6 +15,16 @@ def check_counts(least: int = 1, **values: Any) -> None:
     for name, value in values.items():
         if value is not None:
             checks.whole(name, value, least, or_else="None")
+
+
+def epochs_to_validate(frequency: Any) -> int | list[int]:
+    """Returns ``validation_freq`` as Keras takes it: every so many epochs, or a list of epochs.
+
+    Keras would find out after the first epoch that it is neither.
+    """
+    if isinstance(frequency, list | tuple):
+        return [checks.positive_int("each of validation_freq", epoch) for epoch in frequency]
+    return checks.whole("validation_freq", frequency, least=1, or_else="a list of epochs")
 
 
 def check_callbacks(callbacks: Any) -> None:
@@ -41,8 +52,14 @@ def check_validation(validation_data: Any) -> None:
     """Raises where Keras would find out after the first epoch, which has been paid for.
 
     Raises:
+      TypeError: It holds no records.
       ValueError: There are no targets, or numbers of rows differ.
     """
+    if isinstance(validation_data, str | bytes | numbers.Number):
+        raise TypeError(
+            "validation_data must be (x, y), (x, y, sample_weight), a tf.data.Dataset or a "
+            f"RecordSource, got {validation_data!r}."
+        )
     arrays = isinstance(validation_data, dict | list | tuple) or hasattr(validation_data, "shape")
     if not arrays:  # a data set, a loader, a generator, or None
         return

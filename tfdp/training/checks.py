@@ -50,9 +50,9 @@ def check_compile(
         )
 
 
-def check_steps_per_execution(steps: Any) -> None:
-    """Raises for what is no number of updates."""
-    whole(
+def updates_at_once(steps: Any) -> int:
+    """Returns ``steps_per_execution``; raises for what is no number of updates."""
+    return whole(
         "steps_per_execution",
         steps,
         least=1,

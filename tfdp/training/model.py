@@ -9,7 +9,7 @@ from typing import Any
 import keras
 
 from tfdp.clipping import per_example_loss
-from tfdp.clipping.engines import check_engine, check_jit_compile
+from tfdp.clipping.engines import check_engine, checked_jit_compile
 from tfdp.data import RecordSource, as_source, batches
 from tfdp.optimizers import PrivateOptimizer
 from tfdp.privacy import Ledger, PrivacyPlan, PrivacyReport, build_report
@@ -89,10 +89,11 @@ class DPModel(SavedAsPlain):
         """
         kwargs.update(zip(_POSITIONS[: len(args)], args, strict=True))
         checks.check_compile(optimizer, microbatch_size, seed, ledger)
-        checks.check_steps_per_execution(kwargs.get("steps_per_execution", 1))
+        # Keras and the run read these two as plain numbers and flags, and miss NumPy's.
+        kwargs["steps_per_execution"] = checks.updates_at_once(kwargs.get("steps_per_execution", 1))
         check_engine(engine)
         if kwargs.get("jit_compile") is not None:
-            check_jit_compile(kwargs["jit_compile"])
+            kwargs["jit_compile"] = checked_jit_compile(kwargs["jit_compile"])
         checks.check_overrides(self._plain_class or type(self))
         checks.check_strategy(self)
         continuity.check_optimizer_is_own(optimizer, self.trainable_variables)
@@ -202,6 +203,8 @@ class DPModel(SavedAsPlain):
         arguments.check_counts(validation_batch_size=validation_batch_size)
         arguments.check_counts(initial_epoch=initial_epoch, least=0)
         arguments.check_validation(validation_data)
+        arguments.check_counts(validation_steps=validation_steps, least=0)
+        validation_freq = arguments.epochs_to_validate(validation_freq)
         arguments.check_preprocessor(self)
         plan = self.optimizer.privacy
         checks.check_fit(plan, batch_size, num_examples, delta, validation_split, group_ids)
