@@ -6,7 +6,13 @@ import pytest
 import tensorflow as tf
 
 from tests.clipping.models import floats
-from tfdp.clipping import Batch, ClippedGradient, clipped_gradient_sum, per_example_loss
+from tfdp.clipping import (
+    Batch,
+    ClippedGradient,
+    UnsupportedLayerError,
+    clipped_gradient_sum,
+    per_example_loss,
+)
 
 layers = keras.layers
 
@@ -36,6 +42,12 @@ class PythonCode(layers.Layer):
     def call(self, x):
         twice = tf.numpy_function(lambda values: values + values, [x], x.dtype)
         return tf.ensure_shape(twice, x.shape) * x
+
+
+class Nearest(layers.Layer):
+    def call(self, x):
+        larger = tf.image.resize(x[:, :, tf.newaxis, tf.newaxis], [8, 1], "nearest")
+        return larger[:, :, 0, 0]
 
 
 class InLoop(PythonCode):
@@ -102,9 +114,10 @@ def test_both_ways_give_the_same_sum():
     [
         (lambda: of_numbers(PythonCode()), floats(3, 4), "PyFunc"),
         (lambda: of_numbers(InLoop()), floats(3, 4), "PyFunc"),
+        (lambda: of_numbers(Nearest()), floats(3, 4), "ResizeNearestNeighborGrad"),
         (of_text, np.array([["a"], ["c"], ["?"]]), "text"),  # of one row, it ended the process
     ],
-    ids=["code", "code in a loop", "text"],
+    ids=["code", "code in a loop", "gradient", "text"],
 )
 def test_what_xla_has_no_form_of_runs_without_it(model, x, named):
     model, y = model(), floats(3, 2, seed=1)
@@ -112,6 +125,32 @@ def test_what_xla_has_no_form_of_runs_without_it(model, x, named):
         found = clipped_gradient_sum(model, "mse", x, y, 0.1, microbatch_size=1)
     without = clipped_gradient_sum(model, "mse", x, y, 0.1, jit_compile=False)
     np.testing.assert_allclose(found.norms, without.norms, rtol=1e-5)
+
+
+@pytest.mark.filterwarnings("error:.*not compiled by XLA")
+def test_what_xla_lacks_the_gradient_of_is_compiled_where_none_is_taken():
+    model = keras.Sequential([keras.Input((4,)), Nearest(), layers.Dense(2)])
+    assert clipped_gradient_sum(model, "mse", floats(3, 4), floats(3, 2), 0.1).norms.shape == 3
+
+
+@pytest.mark.parametrize("jit_compile", [True, False])
+def test_code_of_python_that_has_a_gradient_is_differentiated_once(jit_compile):
+    class Code(layers.Layer):
+        def call(self, x):
+            return tf.ensure_shape(tf.py_function(lambda v: v * v, [x], x.dtype), x.shape)
+
+    class Same(layers.Layer):
+        def call(self, x):
+            return x * x
+
+    model, other = of_numbers(Code()), of_numbers(Same())
+    other.set_weights(model.get_weights())
+    x, y = floats(3, 4), floats(3, 2, seed=1)
+    found = clipped_gradient_sum(model, "mse", x, y, 0.1, jit_compile=jit_compile)
+    exact = clipped_gradient_sum(other, "mse", x, y, 0.1)
+    np.testing.assert_allclose(found.norms, exact.norms, rtol=1e-5)
+    with pytest.raises(UnsupportedLayerError, match='EagerPyFunc.*engine="single_pass"'):
+        clipped_gradient_sum(model, "mse", x, y, 0.1, engine="two_pass")
 
 
 def test_losses_that_xla_has_no_form_of_run_without_it():

@@ -37,6 +37,11 @@ def look_over(
             f"{plan.beyond_xla}.",
             stacklevel=2,
         )
+    if engine == "two_pass" and plan.differentiable_once:
+        raise UnsupportedLayerError(
+            f"{forward.model.name!r} has code of Python's in it (tf.py_function, EagerPyFunc), of "
+            'which TensorFlow gives one gradient for every forward pass: use engine="single_pass".'
+        )
     if engine == "vectorized":
         return plan.as_whole("as asked for")
     _give_notice(plan, engine)

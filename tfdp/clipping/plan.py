@@ -64,6 +64,11 @@ class Plan:
         return dataclasses.replace(self, by_rule=frozenset(), mapped={}, whole=why)
 
     @property
+    def differentiable_once(self) -> bool:
+        """Whether TensorFlow gives a gradient of a forward pass only once, as of Python's code."""
+        return "EagerPyFunc" in self.beyond_xla
+
+    @property
     def suits_xla(self) -> bool:
         """Whether XLA makes it faster. Without XLA, what is mapped runs row after row."""
         return bool(self.whole or self.mapped) or not (self.convolves and only_cpus())

@@ -83,10 +83,11 @@ def refuse_wrong_rules(forward: Forward, examples: Batch, plan: Plan) -> None:
     expected, _ = _run(forward, values, batch)
 
     def compare():
-        found = single_pass(forward, weights, state, batch, plan, False, second_pass=True)
+        twice = not plan.differentiable_once
+        found = single_pass(forward, weights, state, batch, plan, False, second_pass=twice)
         row = tf.one_hot(1, batch.mask.shape[0], dtype=weights[0].dtype)
-        assert found.second_pass is not None
-        exact = found.second_pass(row * forward.loss_scale)
+        second_pass = found.second_pass or functools.partial(_gradients, forward, values, batch)
+        exact = second_pass(row * forward.loss_scale)
         errors = [_errors(*pair, row) for pair in zip(found.terms, exact, strict=True)]
         return found.losses, tf.stack(errors)
 
@@ -126,6 +127,18 @@ def refuse_wrong_rules(forward: Forward, examples: Batch, plan: Plan) -> None:
             f"the uses of {', '.join(named(cancelling))} in one example cancel so far that their "
             'norm cannot be told from rounding; engine="vectorized" adds them up first'
         )
+
+
+def _gradients(
+    forward: Forward, values: tuple[list, list], batch: Batch, factors: tf.Tensor
+) -> list[tf.Tensor]:
+    """Returns sums of the gradients so weighted, from a forward pass of their own."""
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(values[0])
+        losses, _ = _run(forward, values, batch)
+    factors = tf.cast(factors, losses.dtype)
+    sums = tape.gradient(losses, values[0], output_gradients=factors, unconnected_gradients="zero")
+    return [tf.convert_to_tensor(total) for total in sums]
 
 
 def _refuse_what_tensorflow_gets_wrong(forward: Forward, names: list[str]) -> None:

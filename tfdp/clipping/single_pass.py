@@ -93,15 +93,21 @@ def single_pass(
         own = [next(gradients) for _ in tap.tensors]
         if all(gradient is None for gradient in own):  # outputs that the loss does not use
             continue
-        own = [
-            tf.zeros(tensor.shape, tensor.dtype) if gradient is None else gradient
-            for tensor, gradient in zip(tap.tensors, own, strict=True)
-        ]
-        for variable, term in tap.terms(*map(tf.convert_to_tensor, own)):
+        own = [_of_shape(*pair) for pair in zip(tap.tensors, own, strict=True)]
+        for variable, term in tap.terms(*own):
             if id(variable) in found:
                 found[id(variable)].append(term)
     merged = [merge(found[id(v)]) if found[id(v)] else None for v in forward.trainable]
     return PerExample(merged, losses, outputs, again if second_pass else None)
+
+
+def _of_shape(tensor: tf.Tensor, gradient: Any) -> tf.Tensor:
+    """Returns the gradient of a tensor in the shape of it, which TensorFlow may have lost."""
+    if gradient is None:
+        return tf.zeros(tensor.shape, tensor.dtype)
+    gradient = tf.convert_to_tensor(gradient)
+    known = gradient.shape.is_fully_defined()
+    return gradient if known else tf.ensure_shape(gradient, tensor.shape)
 
 
 def _gradient_formed_once(outputs: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:

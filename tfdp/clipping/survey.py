@@ -180,7 +180,7 @@ class _Surveyor(Recorder):
         self.calls: dict[CallKey, Call] = {}
         self.reads: list[tuple[int, list[CallKey]]] = []
         self.paths = {id(v): v.path for v in forward.trainable}
-        self.graph = None
+        self.graph: Any = None
         self.graph_of_loss: tf.Graph | None = None
 
     @functools.cached_property
@@ -212,8 +212,11 @@ class _Surveyor(Recorder):
         bounds = (tf.get_static_value(loop.inputs[1]) for loop in loops)
         endless = any(bound is not None and bound.shape == () and bound == -1 for bound in bounds)
         gradients = ["the gradient of a loop without maximum_iterations"] if endless else []
-        graphs = [graph for graph in (self.graph, self.graph_of_loss) if graph is not None]
-        return [*sorted({kind for graph in graphs for kind in beyond_xla(graph)}), *gradients]
+        weights = self.graph.inputs[: len(self.forward.trainable)]
+        kinds = set(beyond_xla(self.graph, weights))
+        if self.graph_of_loss is not None:
+            kinds |= set(beyond_xla(self.graph_of_loss, self.graph_of_loss.inputs))
+        return [*sorted(kinds), *gradients]
 
     @classmethod
     def run(cls, forward: Forward, batch: Batch, rows: int, widen: bool) -> _Surveyor:
