@@ -63,6 +63,29 @@ def test_wide_windows_of_convolutions_take_what_their_places_see():
     assert taken > 4 * 24 * 24 * 8 * 9  # one view of the inputs for each place along a row
 
 
+def test_depthwise_convolutions_take_what_all_places_see():
+    x = keras.Input((24, 24, 8))
+    model = keras.Model(x, keras.layers.DepthwiseConv2D(7, padding="same")(x))
+    assert row_bytes(model, 24, 24, 8) > 4 * 24 * 24 * 8 * 7**2
+
+
+def test_gradients_of_a_convolution_that_are_added_up_are_formed_first():
+    x = keras.Input((4, 4, 64))
+    layer = keras.layers.Conv2D(64, 3, padding="same", use_bias=False)
+    kernel = 4 * 3 * 3 * 64 * 64
+    once, twice = keras.Model(x, layer(x)), keras.Model(x, layer(keras.ops.tanh(layer(x))))
+    assert row_bytes(once, 4, 4, 64) < kernel
+    assert row_bytes(twice, 4, 4, 64) > 3 * kernel  # those of two uses, and their sum
+    assert row_bytes(once, 4, 4, 64, unit=2) > 2.5 * kernel
+
+
+def test_stacks_of_normalizations_take_their_outputs_and_gradients():
+    x = y = keras.Input((50, 4))
+    for _ in range(3):
+        y = keras.layers.LayerNormalization()(keras.ops.tanh(y))
+    assert row_bytes(keras.Model(x, y), 50, 4) > 3 * 2 * 4 * 50 * 4
+
+
 def test_mapped_as_a_whole_a_row_keeps_the_gradients_of_all_weights():
     model = dense_net()
     kernels = 4 * 5 + 5 * 3

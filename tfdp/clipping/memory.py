@@ -41,8 +41,31 @@ def norm_bytes(uses: Iterable[list[Term]], graph: Any) -> int:
         return 4 * max((merge(terms).norm_numbers() for terms in uses), default=0)
 
 
-def keeps_gradients(term: Term) -> bool:
-    """Whether the explicit gradient of every row stays in memory for the sum."""
+def keeping_gradients(uses: dict[int, list[Term]], graph: Any) -> set[int]:
+    """Returns the weights whose explicit gradient of every row stays in memory for the sum.
+
+    Args:
+      uses: The terms of every weight, by its id.
+      graph: The ``tf.Graph`` that they belong to.
+    """
+    with graph.as_default():
+        return {
+            weight
+            for weight, terms in uses.items()
+            if any(map(_keeps_gradients, (*terms, merge(terms))))
+        }
+
+
+def forming_for_units(uses: dict[int, list[Term]]) -> set[int]:
+    """Returns the weights whose gradients are formed only where rows are clipped together."""
+    return {
+        weight
+        for weight, terms in uses.items()
+        if any(isinstance(term, ConvolutionTerm) for term in terms)
+    }
+
+
+def _keeps_gradients(term: Term) -> bool:
     if isinstance(term, ConvolutionTerm):
         return term.way == "explicit"
     return formed(term)

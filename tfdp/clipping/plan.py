@@ -46,6 +46,7 @@ class Plan:
       activation_bytes: What a row keeps in memory, its explicit gradients aside.
       norm_bytes: What the norms take beside it for a row, of the weight that takes most.
       kept: Ids of the weights whose explicit gradient every row keeps.
+      for_units: Ids of those whose gradients are formed only where rows are clipped together.
     """
 
     by_rule: frozenset[CallKey] = frozenset()
@@ -58,6 +59,7 @@ class Plan:
     activation_bytes: int = 0
     norm_bytes: int = 0
     kept: frozenset[int] = frozenset()
+    for_units: frozenset[int] = frozenset()
 
     def as_whole(self, why: str) -> Plan:
         """Returns the plan that maps the whole model."""
@@ -79,8 +81,12 @@ class Plan:
         Args:
           weights: The model's trainable variables.
           unit: Rows that are clipped together: their positions are laid end to end, and Gram
-            matrices are of the square of their number.
+            matrices are of the square of their number. Or their gradients are added up, which are
+            there twice before, in the order of their computation and in the weight's.
         """
-        kept = [v for v in weights if self.whole or id(v) in self.kept]
-        explicit = 4 * sum(math.prod(v.shape) for v in kept)
+        sizes = {id(v): 4 * math.prod(v.shape) for v in weights}
+        explicit = sum(n for key, n in sizes.items() if self.whole or key in self.kept)
+        if unit > 1 and not self.whole:
+            formed = [n for key, n in sizes.items() if key in self.for_units]
+            explicit += sum(formed) // unit + 2 * max(formed, default=0)
         return self.activation_bytes + self.norm_bytes * unit + explicit

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,7 +19,12 @@ import tensorflow as tf
 from tfdp.clipping.beyond_xla import beyond_xla
 from tfdp.clipping.convolutions import mostly_plain_convolutions
 from tfdp.clipping.forward import Batch, Forward
-from tfdp.clipping.memory import activation_bytes, keeps_gradients, norm_bytes
+from tfdp.clipping.memory import (
+    activation_bytes,
+    forming_for_units,
+    keeping_gradients,
+    norm_bytes,
+)
 from tfdp.clipping.plan import CallKey, Mapping, Plan
 from tfdp.clipping.recording import Frame, Recorder, RecordingScope
 from tfdp.clipping.refusals import refuse_writes
@@ -72,7 +78,7 @@ def _survey(forward: Forward, batch: Batch, widen: bool) -> Plan:
         loops=bool(fewer.with_loops),
         convolves=mostly_plain_convolutions(fewer.graph),
         beyond_xla=", ".join(fewer.beyond_xla()),
-        activation_bytes=activations,
+        activation_bytes=max(activations, fewer.tapped_bytes()),
     )
 
 
@@ -102,10 +108,16 @@ def _ways(fewer: _Surveyor, more: _Surveyor, widen: bool) -> Plan:
     }
     by_rule -= inside
     uses = _uses(fewer, by_rule)
-    kept = {variable for variable, terms in uses.items() if any(map(keeps_gradients, terms))}
+    kept = keeping_gradients(uses, fewer.graph)
     kept.update(*(mapping.weights for mapping in mapped.values()))
-    norms = norm_bytes(uses.values(), fewer.graph)
-    return Plan(by_rule, mapped, widen, kept=frozenset(kept), norm_bytes=norms)
+    return Plan(
+        by_rule,
+        mapped,
+        widen,
+        norm_bytes=norm_bytes(uses.values(), fewer.graph),
+        kept=frozenset(kept),
+        for_units=frozenset(forming_for_units(uses) - kept),
+    )
 
 
 def _uses(seen: _Surveyor, by_rule: Iterable[CallKey]) -> dict[int, list[Term]]:
@@ -204,6 +216,14 @@ class _Surveyor(Recorder):
             for key, call in self.calls.items()
             if any(place in call.operations for place in self._loops[call.graph])
         )
+
+    def tapped_bytes(self) -> int:
+        """What the outputs of layers with weights take in a row, and their gradients.
+
+        In models without products, such as a stack of normalizations, there is little else.
+        """
+        shapes = (shape for call in self.calls.values() for shape in call.taps if shape)
+        return 2 * 4 * sum(math.prod(size or 1 for size in shape[1:]) for shape in shapes)
 
     def beyond_xla(self) -> list[str]:
         """Names what XLA has no form of, or no form of its gradient."""

@@ -148,7 +148,10 @@ def _depthwise_term(
         tf.reduce_sum(view[..., tf.newaxis] * d, axis=1) for view in window.views(x, positions)
     ]
     gradients = tf.stack(places, axis=1)
-    return ExplicitTerm(tf.reshape(gradients, [-1, *window.size, channels, d.shape[-1]]))
+    return ExplicitTerm(
+        tf.reshape(gradients, [-1, *window.size, channels, d.shape[-1]]),
+        forming=2 * len(places) * math.prod(positions) * channels,  # what places see, times d
+    )
 
 
 def _tapped_before_activation(layer, call, tap, inputs, terms, kwargs):

@@ -41,9 +41,15 @@ class Term(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class ExplicitTerm(Term):
-    """Gradients formed one by one; right for small weights such as biases and scales."""
+    """Gradients formed one by one; right for small weights such as biases and scales.
 
-    gradients: tf.Tensor  # [B, *shape]
+    Attributes:
+      gradients: ``[B, *shape]``.
+      forming: How many other numbers an example takes in memory while they are formed.
+    """
+
+    gradients: tf.Tensor
+    forming: int = 0
 
     def squared_norm(self) -> tf.Tensor:
         return row_squares(self.gradients)
@@ -54,6 +60,9 @@ class ExplicitTerm(Term):
 
     def per_example(self) -> tf.Tensor:
         return self.gradients
+
+    def norm_numbers(self) -> int:
+        return self.forming
 
     def keep(self, rows: tf.Tensor) -> ExplicitTerm:
         return ExplicitTerm(select_rows(rows, self.gradients))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -85,7 +86,9 @@ def _join(terms: list[Any]) -> Term:
         ids = tf.concat([term.ids for term in terms], axis=1)
         gradients = tf.concat([term.output_gradients for term in terms], axis=1)
         return LookupTerm(ids, gradients, first.vocabulary)
-    return ExplicitTerm(tf.add_n([term.per_example() for term in terms]))
+    gradients = tf.add_n([term.per_example() for term in terms])
+    formed_first = sum(not isinstance(term, ExplicitTerm) for term in terms)
+    return ExplicitTerm(gradients, forming=formed_first * math.prod(gradients.shape[1:]))
 
 
 def _inner_product(a: Term, b: Term) -> tf.Tensor:
