@@ -64,7 +64,15 @@ def test_seeded_updates_lost_by_a_crash_are_repeated_as_the_same_release(tmp_pat
 
 
 @pytest.mark.parametrize(
-    "change", [{"seed": 4}, {"rate": 0.2}, {"engine": "vectorized"}, {"jit_compile": False}]
+    "change",
+    [
+        {"seed": 4},
+        {"rate": 0.2},
+        {"engine": "vectorized"},
+        {"jit_compile": False},
+        {"run_eagerly": True},
+        {"loss_weights": [0.5]},
+    ],
 )
 def test_seeded_updates_made_again_under_other_settings_are_counted_again(tmp_path, change):
     run(tmp_path, seed=3, stop=4)
@@ -72,6 +80,13 @@ def test_seeded_updates_made_again_under_other_settings_are_counted_again(tmp_pa
     run(tmp_path, **{"seed": 3, **change})
     *_, before, last = Ledger.read(tmp_path / "ledger.jsonl").entries
     assert (last.first, last.updates) == (4, 3) and last.stream != before.stream
+
+
+def test_seeded_updates_made_again_under_equal_settings_of_numpy_are_counted_once(tmp_path):
+    run(tmp_path, seed=3, microbatch_size=64, stop=4)
+    run(tmp_path, seed=3, microbatch_size=64, stop=7, checkpoint=False)
+    run(tmp_path, seed=np.int64(3), microbatch_size=np.int32(64))
+    assert len({entry.stream for entry in Ledger.read(tmp_path / "ledger.jsonl").entries}) == 1
 
 
 def test_a_crash_before_the_first_checkpoint_finds_the_first_weights(tmp_path):

@@ -119,6 +119,8 @@ class DPModel(SavedAsPlain):
                 microbatch_size=microbatch_size,
                 engine=engine,
                 jit_compile=kwargs.get("jit_compile"),
+                run_eagerly=kwargs.get("run_eagerly", False),
+                loss_weights=loss_weights,
                 replicas=self.distribute_strategy.num_replicas_in_sync,
             ),
             ledger=ledger,

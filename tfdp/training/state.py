@@ -8,6 +8,7 @@ import json
 import threading
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfdp.privacy import Ledger, PrivacyPlan
@@ -86,14 +87,21 @@ def fingerprint(optimizer: Any, **compiled: Any) -> str:
 
     The ledger counts an update that is made again only once, and noise that comes again over
     another gradient would give it away. So a run may only go on under a checkpoint's name if all
-    that its updates are computed from is the same; data, model and loss are the caller's to keep.
+    that its updates are computed from is the same; data, model and loss are the caller's to keep,
+    and a learning rate that is assigned after ``compile``.
 
     Args:
       optimizer: The optimizer, which holds the plan.
       **compiled: What else ``compile`` was given or found. Engines draw dropout in ways of their
-        own, and so do microbatches of another size, which by default depends on the devices.
+        own, and so do microbatches of another size, which by default depends on the devices. XLA,
+        which ``run_eagerly`` turns off, rounds in its own way.
     """
     config = {k: v for k, v in optimizer.get_config().items() if k not in ("name", "ledger")}
     devices = sorted({device.device_type for device in tf.config.list_logical_devices()})
-    text = json.dumps([config, devices, compiled], sort_keys=True, default=repr)
+    text = json.dumps([config, devices, compiled], sort_keys=True, default=_plain)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """Returns a number of NumPy as the plain one that it equals, and the text of all else."""
+    return value.item() if isinstance(value, np.generic) else repr(value)
