@@ -83,6 +83,15 @@ def test_numbers_and_flags_of_numpy_are_taken():
     assert "val_loss" in history.history
 
 
+def test_text_is_taken_for_validation_as_for_training():
+    words = keras.Input((1,), dtype="string")
+    ids = keras.layers.StringLookup(vocabulary=["a", "b"])(words)
+    table = keras.layers.Embedding(3, 2)(ids)
+    model = compiled(keras.Model(words, keras.layers.Flatten()(table)), plan(), jit_compile=False)
+    x = np.array([["a"], ["b"], ["c"]] * 8)
+    assert "val_loss" in model.fit(x, Y, verbose=0, validation_data=(x, Y)).history
+
+
 def mean_over_the_batch(y_true, y_pred):
     return keras.ops.mean(y_pred)
 

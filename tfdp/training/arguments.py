@@ -6,6 +6,8 @@ import numbers
 from typing import Any
 
 import keras
+import numpy as np
+import tensorflow as tf
 
 from tfdp import checks
 
@@ -15,6 +17,19 @@ def check_counts(least: int = 1, **values: Any) -> None:
     for name, value in values.items():
         if value is not None:
             checks.whole(name, value, least, or_else="None")
+
+
+def text_as_tensors(validation_data: Any) -> Any:
+    """Returns the same with NumPy's text, which ``x`` may hold too, as Keras evaluates it."""
+    if not isinstance(validation_data, dict | list | tuple):
+        return validation_data
+    return keras.tree.map_structure(
+        lambda leaf: tf.constant(leaf) if _is_text(leaf) else leaf, validation_data
+    )
+
+
+def _is_text(leaf: Any) -> bool:
+    return isinstance(leaf, np.ndarray) and leaf.dtype.kind in "SU"
 
 
 def epochs_to_validate(frequency: Any) -> int | list[int]:

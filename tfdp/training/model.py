@@ -205,6 +205,7 @@ class DPModel(SavedAsPlain):
         arguments.check_counts(validation_batch_size=validation_batch_size)
         arguments.check_counts(initial_epoch=initial_epoch, least=0)
         arguments.check_validation(validation_data)
+        validation_data = arguments.text_as_tensors(validation_data)
         arguments.check_counts(validation_steps=validation_steps, least=0)
         validation_freq = arguments.epochs_to_validate(validation_freq)
         arguments.check_preprocessor(self)
