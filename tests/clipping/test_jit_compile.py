@@ -84,10 +84,14 @@ def test_networks_of_plain_convolutions_are_not_compiled_on_cpus(monkeypatch):
     assert compiled(convolutional())
 
 
+def test_few_depthwise_convolutions_among_products_decide():
+    stack = [layers.Dense(64), layers.DepthwiseConv2D(3), layers.Dense(64)]
+    stack = [layers.Input((8, 8, 3)), *stack, layers.GlobalAveragePooling2D()]
+    assert not compiled(keras.Sequential([*stack, layers.Dense(2)]))
+
+
 def test_convolutions_whose_gradients_tensorflow_lacks_are_compiled():
     assert compiled(convolutional(groups=3))
-    depthwise = layers.DepthwiseConv2D(3, padding="same")
-    assert compiled(keras.Sequential([layers.Input((8, 8, 3)), depthwise, convolutional()]))
 
 
 def test_patches_before_other_layers_are_compiled():

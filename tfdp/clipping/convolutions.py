@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
-_OTHER_CONVOLUTIONS = frozenset(
-    ("Conv3D", "DepthwiseConv2dNative", "Conv2DBackpropInput", "Conv3DBackpropInputV2")
-)
+_OTHER_CONVOLUTIONS = frozenset(("Conv3D", "Conv2DBackpropInput", "Conv3DBackpropInputV2"))
+
+
+class _Kind(NamedTuple):
+    """A kind of convolutions.
+
+    Attributes:
+      outputs: How many axes of the kernel, from its end, are not summed over.
+      cost: How many multiplications of a matrix product take as long as one of its own under XLA.
+    """
+
+    outputs: int
+    cost: int
+
+
+_PLAIN = {"Conv2D": _Kind(1, 1), "DepthwiseConv2dNative": _Kind(2, 64)}
 
 
 def mostly_plain_convolutions(graph: Any) -> bool:
     """Whether XLA had better not compile a model for CPUs.
 
     TensorFlow's own two-dimensional convolutions are faster there: under XLA a small network of
-    them took 1.1 to 1.4 times as long, ordinary or private, and ResNet-50 three times. For grouped
-    and three-dimensional ones it lacks some gradients, which XLA has.
+    them took 1.1 to 1.4 times as long, ordinary or private, ResNet-50 three times, and networks
+    with depthwise ones three to five times. For grouped and three-dimensional ones it lacks some
+    gradients, which XLA has.
 
     Args:
       graph: A ``tf.Graph`` of the model's forward pass.
@@ -24,11 +38,11 @@ def mostly_plain_convolutions(graph: Any) -> bool:
     for operation in graph.get_operations():
         if operation.type in _OTHER_CONVOLUTIONS:
             return False
-        if operation.type == "Conv2D":
+        if kind := _PLAIN.get(operation.type):
             if not _is_plain(operation):
                 return False
-            inner = math.prod(operation.inputs[1].shape[:-1])
-            convolved += _numbers(operation.outputs[0]) * inner
+            inner = math.prod(operation.inputs[1].shape[: -kind.outputs])
+            convolved += kind.cost * _numbers(operation.outputs[0]) * inner
         elif operation.type in ("MatMul", "BatchMatMulV2", "Einsum"):
             # [a, b] times [b, c] takes abc, the root of ab * bc * ac; stacks count for more.
             tensors = (*operation.inputs, *operation.outputs)
