@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfdp
 from tests.training.models import classifier, compiled, separable
@@ -16,6 +17,10 @@ X, Y = separable(24)
 def plan(**changes):
     values = {"num_examples": 24, "batch_size": 8, "steps": 3, "clip_norm": 1.0, "delta": 1e-3}
     return PrivacyPlan(**{**values, "noise_multiplier": 1.0, **changes})
+
+
+def batched(x, y):
+    return tf.data.Dataset.from_tensor_slices((x, y)).batch(5)
 
 
 @pytest.mark.parametrize(
@@ -60,6 +65,12 @@ def test_compile_names_arguments_of_the_wrong_kind(arguments, message):
         ({"validation_data": X}, "validation_data must be"),
         ({"validation_data": (X,)}, "validation_data must be"),
         ({"validation_data": (X, Y[:3])}, "validation_data: .*same number of rows.*24.*3"),
+        (
+            {"validation_data": (X[:, :1], Y)},
+            r"validation_data: .* cannot be run on x of shape \(1,\) and y of shape \(\)",
+        ),
+        ({"validation_data": (X, np.stack([Y, Y], axis=1))}, r"validation_data: .* y of .*\(2,\)"),
+        ({"validation_data": batched(X[:, :1], Y)}, r"validation_data: .* x of shape \(1,\)"),
         ({"callbacks": ["a"]}, "callbacks holds 'a'"),
         ({"class_weight": [1, 2]}, "class_weight=.*expected a dict"),
         ({"class_weight": {0: "a", 1: 2}}, r"class_weight\[0\] must be a finite number .*'a'"),
@@ -81,6 +92,11 @@ def test_numbers_and_flags_of_numpy_are_taken():
     history = model.fit(X, Y, verbose=0, validation_data=(X, Y), validation_freq=np.int64(1))
     assert model.optimizer.iterations == model.ledger.updates == 3
     assert "val_loss" in history.history
+
+
+def test_batches_are_taken_for_validation():
+    model = compiled(classifier(), plan(), jit_compile=False)
+    assert "val_loss" in model.fit(X, Y, verbose=0, validation_data=batched(X, Y)).history
 
 
 def test_text_is_taken_for_validation_as_for_training():

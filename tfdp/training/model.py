@@ -22,6 +22,7 @@ from tfdp.training.plain import SavedAsPlain
 from tfdp.training.run import planned_updates
 from tfdp.training.sharing import with_earlier_spending
 from tfdp.training.state import PrivateState, fingerprint
+from tfdp.training.usable import check_validation_fits
 
 # Of the arguments of Keras's compile that are not named here.
 _POSITIONS = ("metrics", "weighted_metrics", "run_eagerly", "steps_per_execution", "jit_compile")
@@ -237,7 +238,9 @@ class DPModel(SavedAsPlain):
         validation_batch_size = rows_to_evaluate(state, validation_batch_size, replicas)
         if isinstance(validation_data, RecordSource):
             validation_data = batches(validation_data, validation_batch_size)
-        state.run = make_run(self, source, updates, per_epoch)
+        run = make_run(self, source, updates, per_epoch)
+        check_validation_fits(self, validation_data)
+        state.run = run
         note_training(self.trainable_variables, state.ledger)
         try:
             with last_epoch_may_be_short():

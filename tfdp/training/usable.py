@@ -1,4 +1,4 @@
-"""Whether there is anything to learn from: updates on nothing are paid for like all others."""
+"""Whether records can be learned from and validated on: updates in vain are paid for too."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import warnings
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfdp.data import ArraySource, RecordSource
 
 _ROWS, _NUMBERS = 64, 4_000_000  # of made-up outputs at a time
+_UNKNOWN = object()
 
 
 def check_targets(model: keras.Model, source: RecordSource, x: Any) -> None:
@@ -29,8 +31,7 @@ def check_targets(model: keras.Model, source: RecordSource, x: Any) -> None:
     loss = model._private.loss
     if not isinstance(source, ArraySource) or loss.by_user:
         return
-    symbols = keras.tree.map_structure(lambda t: keras.KerasTensor(t.shape, t.dtype.name), x)
-    outputs = keras.src.backend.compute_output_spec(model, symbols, training=False)
+    outputs = _outputs(model, x)
     each = max(sum(math.prod(o.shape[1:]) for o in keras.tree.flatten(outputs)), 1)
     rows = max(1, min(_ROWS, _NUMBERS // each))
     for start in range(0, len(source), rows):
@@ -50,6 +51,55 @@ def check_targets(model: keras.Model, source: RecordSource, x: Any) -> None:
         "sample weights must be numbers. Every update would be paid for and change nothing but by "
         "noise."
     )
+
+
+def check_validation_fits(model: keras.Model, validation_data: Any) -> None:
+    """Raises if the model or its loss cannot be run on records for validation.
+
+    Keras would find out after the first epoch. Of data that do not say their shapes nothing is
+    known before.
+
+    Args:
+      model: A compiled, built model.
+      validation_data: Arrays as (x, y) or (x, y, sample_weight), or a ``tf.data.Dataset`` of such
+        batches.
+    """
+    data = validation_data
+    given = data.element_spec if isinstance(data, tf.data.Dataset) else data
+    if not isinstance(given, list | tuple) or len(given) not in (2, 3):
+        return
+    x, y, sample_weight = keras.tree.map_structure(_one_row, (*given, None)[:3])
+    if any(leaf is _UNKNOWN for leaf in keras.tree.flatten((x, y, sample_weight))):
+        return
+    try:
+        outputs = _outputs(model, x)
+        if not model._private.loss.by_user:
+            made_up = keras.tree.map_structure(functools.partial(_halves, 1), outputs)
+            model._private.loss(y, made_up, sample_weight)
+    except (TypeError, ValueError, tf.errors.OpError) as error:
+        inputs, targets = keras.tree.map_structure(lambda leaf: tuple(leaf.shape[1:]), (x, y))
+        raise ValueError(
+            f"validation_data: the model {model.name!r} and its loss cannot be run on x of shape "
+            f"{inputs} and y of shape {targets}: {error}"
+        ) from error
+
+
+def _one_row(leaf: Any) -> Any:
+    """Zeros like a row of an array, or like one of batches of that kind."""
+    if leaf is None:
+        return None
+    if not isinstance(leaf, np.ndarray | tf.Tensor | tf.TensorSpec):
+        return _UNKNOWN
+    shape, dtype = tf.TensorShape(leaf.shape), tf.as_dtype(leaf.dtype)
+    if not shape.rank or None in shape[1:]:
+        return _UNKNOWN
+    return tf.fill([1, *shape[1:]], "" if dtype == tf.string else tf.zeros([], dtype))
+
+
+def _outputs(model: keras.Model, x: Any) -> Any:
+    """What the model gives for such inputs, as symbols."""
+    symbols = keras.tree.map_structure(lambda t: keras.KerasTensor(t.shape, t.dtype.name), x)
+    return keras.src.backend.compute_output_spec(model, symbols, training=False)
 
 
 def _halves(rows: int, output: keras.KerasTensor) -> tf.Tensor:
