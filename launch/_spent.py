@@ -45,7 +45,7 @@ class Runs:
         if (folder / "ledger.jsonl").is_file():
             self.parts[str(folder)] = Ledger.read(folder)
             config = run_config(folder)
-            delta = config.get("privacy", {}).get("delta")
+            delta = (config.get("privacy") or {}).get("delta")
             self.deltas |= {float(delta)} if delta else set()
             if (config.get("training") or {}).get("seed") is not None:
                 self._seeded(folder)
@@ -94,11 +94,21 @@ class Runs:
 
 
 def exports(folder: Path) -> list[dict[str, Any]]:
-    """What a study's folder says of each classifier that was exported from it, in order."""
-    if not (folder / EXPORTED).is_file():
+    """What a study's folder says of each classifier that was exported from it, in order.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    path = folder / EXPORTED
+    if not path.is_file():
         return []
-    found = read_config(folder / EXPORTED)
-    return found if isinstance(found, list) else [found]
+    found = read_config(path)
+    made = found if isinstance(found, list) else [found]
+    if not all(isinstance(one, dict) for one in made):
+        raise ValueError(
+            f"{path} is damaged: it does not list what was exported. Restore the file."
+        )
+    return made
 
 
 def spent_text(segments: Sequence[Segment]) -> str:

@@ -146,8 +146,12 @@ def test_batches_hold_readable_records_only(records, tokenizer):
 def test_impossible_arguments_are_refused(records, tokenizer, tmp_path):
     with pytest.raises(ValueError, match="normalization must be one of"):
         ImageTextSource(records, tokenizer, 8, 6, normalization="mine")
-    with pytest.raises(ValueError, match="max_length at least 3"):
+    with pytest.raises(ValueError, match="max_length must be a whole number of at least 3"):
         ImageTextSource(records, tokenizer, 8, 2)
+    with pytest.raises(TypeError, match="image_size must be a whole number.*got 32.5"):
+        ImageTextSource(records, tokenizer, 32.5, 6)
+    with pytest.raises(ValueError, match=r"crop_share must be in \(0, 1\], got 1.5"):
+        ImageTextSource(records, tokenizer, 8, 6, crop_share=1.5)
     with pytest.raises(ValueError, match="records is empty"):
         ImageTextSource([], tokenizer, 8, 6)
     with pytest.raises(TypeError, match="a folder or a sequence"):

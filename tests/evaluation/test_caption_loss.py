@@ -96,7 +96,7 @@ def test_nothing_to_score_is_refused(captions):
     empty = ArraySource({"logits": logits}, np.zeros((5, 3), np.int32))
     with pytest.raises(ValueError, match="No caption could be scored"):
         caption_loss(FixedLogits(), empty)
-    with pytest.raises(ValueError, match="batch_size must be at least 1"):
+    with pytest.raises(ValueError, match="batch_size must be a whole number of at least 1"):
         caption_loss(FixedLogits(), empty, batch_size=0)
     with pytest.raises(ValueError, match="limit must be at least 1"):
         caption_loss(FixedLogits(), empty, limit=0)

@@ -166,7 +166,7 @@ def test_runs_in_every_precision(images, dtype, width):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"beam_width": 0}, "beam_width must be at least 1, got 0"),
+        ({"beam_width": 0}, "beam_width must be a whole number of at least 1, got 0"),
         ({"max_length": 8}, "max_length must be between 2 and the model's 7, got 8"),
         ({"max_length": 1}, "max_length must be between 2 and the model's 7, got 1"),
         ({"prompt": []}, "prompt must hold between 1 and max_length - 1 = 6 ids, got 0"),
@@ -178,3 +178,14 @@ def test_runs_in_every_precision(images, dtype, width):
 def test_impossible_arguments(model, images, arguments, message):
     with pytest.raises(ValueError, match=message):
         model.generate(images, **arguments)
+
+
+@pytest.mark.parametrize("name", ["beam_width", "max_length"])
+def test_arguments_of_the_wrong_kind(model, images, name):
+    with pytest.raises(TypeError, match=f"{name} must be a whole number.*got 2.5"):
+        model.generate(images, **{name: 2.5})
+
+
+def test_a_prompt_of_one_id(model, images):
+    one, same = (model.generate(images, prompt=prompt) for prompt in (1, [1]))
+    np.testing.assert_array_equal(one, same)

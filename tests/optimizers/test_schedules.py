@@ -20,3 +20,8 @@ def test_the_first_update_is_not_wasted_at_rate_zero():
 def test_a_warmup_as_long_as_the_run_is_refused():
     with pytest.raises(ValueError, match="warmup_steps=10"):
         warmup_cosine(1.0, 10, 10)
+
+
+def test_a_rate_that_is_no_number_is_named():
+    with pytest.raises(TypeError, match="peak must be a finite number above 0, got 'a'"):
+        warmup_cosine("a", 2, 10)

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfdp import checks
 from tfdp.data.source import RecordSource
 
 
@@ -20,10 +21,10 @@ def batches(source: RecordSource, batch_size: int) -> tf.data.Dataset:
       A data set of `(x,)`, `(x, y)` or `(x, y, sample_weight)`.
 
     Raises:
-      ValueError: If `batch_size` is below 1.
+      TypeError: If `batch_size` is not a whole number.
+      ValueError: If it is below 1.
     """
-    if batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1, got {batch_size}.")
+    batch_size = checks.positive_int("batch_size", batch_size)
     count = len(source)
 
     def fetch(start: tf.Tensor) -> tuple[Any, ...]:

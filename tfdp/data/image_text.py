@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfdp import checks
 from tfdp.data.loader import PairLoader
 from tfdp.data.pairs import PairFiles, PairList, Pairs
 from tfdp.data.pictures import RandomResizedCrop
@@ -67,6 +68,7 @@ class ImageTextSource(RecordSource):
 
         Raises:
           FileNotFoundError: If the folder or one of its files is missing.
+          TypeError: If an argument is of the wrong kind.
           ValueError: If an argument is out of range.
         """
         super().__init__()
@@ -74,14 +76,13 @@ class ImageTextSource(RecordSource):
             raise ValueError(
                 f"normalization must be one of {sorted(NORMALIZATIONS)}, got {normalization!r}."
             )
-        if image_size < 1 or max_length < 3 or not 0 < crop_share <= 1:
-            raise ValueError(
-                "image_size must be at least 1, max_length at least 3 and crop_share in (0, 1], "
-                f"got {image_size}, {max_length} and {crop_share}."
-            )
+        if checks.positive("crop_share", crop_share) > 1:
+            raise ValueError(f"crop_share must be in (0, 1], got {crop_share}.")
         self.tokenizer = tokenizer
-        self.image_size = image_size
-        self.max_length = max_length
+        self.image_size = checks.positive_int("image_size", image_size)
+        self.max_length = checks.whole(
+            "max_length", max_length, least=3, why="start, a token and end"
+        )
         self.label_names: list[str] = []
         self._pairs = self._open(records, split)
         self._loader = PairLoader(self._pairs, image_size, crop_share, augment, cache, self._bad)

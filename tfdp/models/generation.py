@@ -8,6 +8,7 @@ import keras_nlp
 import numpy as np
 from keras import ops
 
+from tfdp import checks
 from tfdp.models.attention import Cache
 from tfdp.models.config import PAD_ID
 from tfdp.models.graphs import run_as_graph
@@ -45,6 +46,7 @@ def generate(
         int32 ids [B, max_length]: the prompt, the new tokens up to the end id, then padding.
 
     Raises:
+        TypeError: an argument is of the wrong kind.
         ValueError: an argument is out of range.
     """
     length = model.config.max_length if max_length is None else max_length
@@ -59,13 +61,12 @@ def generate(
 
 def _check(model: Captioner, length: int, beam_width: int, prompt: Any) -> tuple[int, ...]:
     """The prompt as a tuple, once all arguments are known to be sound."""
-    if beam_width < 1:
-        raise ValueError(f"beam_width must be at least 1, got {beam_width}.")
-    if not 2 <= length <= model.config.max_length:
+    checks.positive_int("beam_width", beam_width)
+    if not 2 <= checks.whole("max_length", length) <= model.config.max_length:
         raise ValueError(
             f"max_length must be between 2 and the model's {model.config.max_length}, got {length}."
         )
-    ids = (model.config.start_id,) if prompt is None else tuple(np.asarray(prompt).tolist())
+    ids = tuple(np.atleast_1d(model.config.start_id if prompt is None else prompt).tolist())
     if not 1 <= len(ids) < length:
         raise ValueError(
             f"prompt must hold between 1 and max_length - 1 = {length - 1} ids, got {len(ids)}."

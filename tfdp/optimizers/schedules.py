@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import keras
 
+from tfdp import checks
+
 
 def warmup_cosine(
     peak: float, warmup_steps: int, decay_steps: int
@@ -19,8 +21,12 @@ def warmup_cosine(
       decay_steps: Update at which the rate reaches zero, counted from the start.
 
     Raises:
-      ValueError: The warm-up is as long as the whole schedule.
+      TypeError: An argument is of the wrong kind.
+      ValueError: The rate is not positive, or the warm-up as long as the whole schedule.
     """
+    checks.positive("peak", peak)
+    for name, value in (("warmup_steps", warmup_steps), ("decay_steps", decay_steps)):
+        checks.whole(name, value)
     if not 0 <= warmup_steps < decay_steps:
         raise ValueError(
             f"warmup_steps={warmup_steps} must lie between 0 and decay_steps={decay_steps}."
