@@ -94,6 +94,10 @@ def test_convolutions_whose_gradients_tensorflow_lacks_are_compiled():
     assert compiled(convolutional(groups=3))
 
 
+def test_convolutions_that_tensorflow_may_get_wrong_are_compiled():
+    assert compiled(convolutional(strides=(1, 2)))
+
+
 def test_patches_before_other_layers_are_compiled():
     assert compiled(attentive())
 
