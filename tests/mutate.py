@@ -245,6 +245,13 @@ MUTATIONS = (
         f"{INVARIANTS} -k a9_a24",
     ),
     Mutation(
+        "squares_that_count_as_zero",
+        "tfdp/clipping/terms/rounding.py",
+        "return tf.nn.relu(hidden - _NEGLIGIBLE)",
+        "return tf.zeros_like(hidden)",
+        "tests/clipping/test_bound.py",
+    ),
+    Mutation(
         "keys_of_nothing_secret",
         "tfdp/privacy/noise.py",
         "key=self.secret",
