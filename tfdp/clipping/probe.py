@@ -26,7 +26,7 @@ from tfdp.clipping.refusals import (
     warn_of_dropped_updates,
 )
 from tfdp.clipping.rules.registry import replaced
-from tfdp.clipping.single_pass import single_pass
+from tfdp.clipping.single_pass import single_pass, weighted_sums
 
 
 def refuse_mixing(forward: Forward, batch: Batch, examples: Any = None) -> Batch:
@@ -136,9 +136,7 @@ def _gradients(
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(values[0])
         losses, _ = _run(forward, values, batch)
-    factors = tf.cast(factors, losses.dtype)
-    sums = tape.gradient(losses, values[0], output_gradients=factors, unconnected_gradients="zero")
-    return [tf.convert_to_tensor(total) for total in sums]
+    return weighted_sums(tape, losses, values[0], factors)
 
 
 def _refuse_what_tensorflow_gets_wrong(forward: Forward, names: list[str]) -> None:

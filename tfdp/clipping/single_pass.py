@@ -7,6 +7,7 @@ gradients themselves are needed: norms and clipped sum come from the same record
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -81,13 +82,7 @@ def single_pass(
     scales = tf.fill(losses.shape, tf.cast(forward.loss_scale, losses.dtype))
     gradients = iter(tape.gradient(losses, tapped, output_gradients=scales))
 
-    def again(factors: tf.Tensor) -> list[tf.Tensor]:
-        factors = tf.cast(factors, losses.dtype)
-        sums = tape.gradient(
-            losses, weights, output_gradients=factors, unconnected_gradients="zero"
-        )
-        return [tf.convert_to_tensor(total) for total in sums]  # a table's may be sparse
-
+    again = functools.partial(weighted_sums, tape, losses, weights)
     found: dict[int, list[Term]] = {id(v): [] for v in forward.trainable}
     for tap in recorder.taps:
         own = [next(gradients) for _ in tap.tensors]
@@ -99,6 +94,22 @@ def single_pass(
                 found[id(variable)].append(term)
     merged = [merge(found[id(v)]) if found[id(v)] else None for v in forward.trainable]
     return PerExample(merged, losses, outputs, again if second_pass else None)
+
+
+def weighted_sums(
+    tape: tf.GradientTape, losses: tf.Tensor, weights: list, factors: tf.Tensor
+) -> list[tf.Tensor]:
+    """Returns the sums of the examples' gradients, each times its factor, by a backward pass.
+
+    Args:
+      tape: Has watched the weights.
+      losses: ``[B]``.
+      weights: Values of the trainable variables.
+      factors: ``[B]``.
+    """
+    factors = tf.cast(factors, losses.dtype)
+    sums = tape.gradient(losses, weights, output_gradients=factors, unconnected_gradients="zero")
+    return [tf.convert_to_tensor(total) for total in sums]  # a table's may be sparse
 
 
 def _of_shape(tensor: tf.Tensor, gradient: Any) -> tf.Tensor:
