@@ -1,8 +1,8 @@
-"""Times an update of `fit` beside a step of Keras's own `fit` on the same model and data.
+"""Times a step of `fit` beside a step of Keras's own `fit` on the same model and data.
 
     python -m benchmarks.fit_time --models=digits,mlp --batch_sizes=256 --output=table.md
 
-What an update costs beside its clipped sum: drawing and fetching its examples, padding, noise, the
+What a step costs beside its clipped sum: drawing and fetching its examples, padding, noise, the
 ledger, metrics, epsilon. It weighs most where a model is small. The two take turns in one process,
 a whole call of `fit` each, with equal batches on average.
 """
@@ -22,7 +22,7 @@ from benchmarks.models import WORKLOADS, Workload
 
 _MODELS = flags.DEFINE_list("models", ["digits", "mlp"], "Workloads of benchmarks.models.")
 _BATCHES = flags.DEFINE_list("batch_sizes", ["256"], "Rows in a batch, on average.")
-_UPDATES = flags.DEFINE_integer("updates", 100, "Updates in a call of fit.", lower_bound=10)
+_UPDATES = flags.DEFINE_integer("steps", 100, "Updates in a call of fit.", lower_bound=10)
 _ROUNDS = flags.DEFINE_integer("rounds", 3, "Calls of fit of each kind.", lower_bound=1)
 _OUTPUT = flags.DEFINE_string("output", "", "Where to write the table.")
 

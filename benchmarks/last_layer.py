@@ -154,7 +154,7 @@ def own_steps(x: np.ndarray, y: np.ndarray, classes: int) -> dict[str, Step]:
 def private_step(
     x: Any, y: np.ndarray, classes: int, learning_rate: float = 1.0
 ) -> Callable[[], Any]:
-    """Clipped sum over all rows, noise, entry in the ledger, and an update by SGD.
+    """Clipped sum over all rows, noise, entry in the ledger, and a step by SGD.
 
     Weights begin at zero; at a learning rate of zero every step is a first one.
     """

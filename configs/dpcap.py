@@ -17,7 +17,7 @@ from tfdp.models import DPCAP_SIZES, CaptionerConfig
 
 NUM_EXAMPLES = 233_804_767
 
-# Expected batch, noise multiplier and updates of each run. The noise is stated, not calibrated,
+# Expected batch, noise multiplier and steps of each run. The noise is stated, not calibrated,
 # so that a run is the published one whatever accountant reports on it.
 RUNS = {
     "eps8": (1_310_720, 0.728, 5_708),

@@ -1,6 +1,6 @@
 """The larger run: a private captioner on all permissively licensed icons, at 64 pixels.
 
-Its 1,000 updates of 16,384 pictures are 2.3e16 floating-point operations: a run for a GPU, and some
+Its 1,000 steps of 16,384 pictures are 2.3e16 floating-point operations: a run for a GPU, and some
 days' work for two CPU cores. The pictures are rendered first, which takes half an hour:
 
     npm pack @iconify/json@2.2.535

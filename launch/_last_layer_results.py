@@ -33,7 +33,7 @@ class Result:
         tuning_runs: private runs that tuning made for this method and epsilon.
         tuning_charged: whether the budget paid for them.
         epsilon_with_tuning: what the run costs with the runs that tuned it.
-        spent: JSON of the run's updates, for sums with other runs; see `launch._spent`.
+        spent: JSON of the run's steps, for sums with other runs; see `launch._spent`.
         tuning_spent: the same of the runs that tuned it, which all seeds share.
     """
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tfdp.privacy import Ledger, Segment, UpdateSettings
+from tfdp.privacy import Ledger, Segment, StepSettings
 from tfdp.privacy.report import SEED_NOTE
 
 Spent = Ledger | list[Segment]
@@ -112,9 +112,9 @@ def exports(folder: Path) -> list[dict[str, Any]]:
 
 
 def spent_text(segments: Sequence[Segment]) -> str:
-    """What results hold of the updates that were made, as JSON."""
+    """What results hold of the steps that were made, as JSON."""
     return json.dumps(
-        [{"settings": part.settings.to_dict(), "updates": part.updates} for part in segments]
+        [{"settings": part.settings.to_dict(), "steps": part.steps} for part in segments]
     )
 
 
@@ -125,7 +125,7 @@ def segments_of(text: str) -> list[Segment]:
         TypeError, ValueError: it is none.
     """
     return [
-        Segment(UpdateSettings.from_dict(part["settings"]), part["updates"])
+        Segment(StepSettings.from_dict(part["settings"]), part["steps"])
         for part in json.loads(text)
     ]
 

@@ -55,7 +55,7 @@ def main(_: list[str]) -> None:
 
 def describe(plan: PrivacyPlan, model: CaptionerConfig, microbatch_size: int) -> Iterator[str]:
     """The lines of the plan for people."""
-    yield from _table("Private updates", _privacy_rows(plan))
+    yield from _table("Private steps", _privacy_rows(plan))
     yield from _epsilon_table(plan)
     yield from _table("Model and machine (estimates)", _machine_rows(plan, model, microbatch_size))
 
@@ -75,7 +75,7 @@ def _privacy_rows(plan: PrivacyPlan) -> Iterator[tuple[str, str]]:
         f"{plan.sampling}, q = {plan.batch_size:,}/{plan.num_examples:,} = {q:.4g}",
     )
     yield "expected batch", f"{plan.batch_size:,} records; every sum is divided by this number"
-    yield "updates", f"{plan.steps:,}, {plan.steps * q:.4g} expected epochs"
+    yield "steps", f"{plan.steps:,}, {plan.steps * q:.4g} expected epochs"
     if coverage is not None:
         yield "expected coverage", f"{coverage:.2%} of the records are used at least once"
     if plan.target_epsilon is not None:
@@ -103,8 +103,8 @@ def _epsilon_table(plan: PrivacyPlan) -> Iterator[str]:
     if plan.delta is None:
         return
     yield ""
-    yield f"Epsilon at delta {plan.delta:.4g}, against updates"
-    yield f"  {'updates':>12} {'RDP':>10} {'PLD':>10}"
+    yield f"Epsilon at delta {plan.delta:.4g}, against steps"
+    yield f"  {'steps':>12} {'RDP':>10} {'PLD':>10}"
     for steps in sorted({max(1, round(share * plan.steps)) for share in _SHARES}):
         answers = epsilon_by_accountant([Segment(plan.settings, steps)], plan.delta)
         # Without subsampling the closed form is what the loss distribution approximates.
@@ -134,7 +134,7 @@ def _machine_rows(
         f"{_bytes(4 * _VALUES_PER_WEIGHT * weights)}: weights, clipped sum, two moments, float32",
     )
     yield (
-        "FLOPs per update",
+        "FLOPs per step",
         f"{flops * plan.batch_size:.3g}: {flops:.3g} per example, forward and backward, times "
         "the expected batch",
     )

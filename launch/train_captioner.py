@@ -54,11 +54,11 @@ def main(_: list[str]) -> None:
         checkpoints = CheckpointEvery(
             model, workdir.checkpoints, config.training.checkpoint_seconds
         )
-        if not checkpoints.restore() and model.ledger.updates:
+        if not checkpoints.restore() and model.ledger.steps:
             logging.warning(
                 "There is no checkpoint to go on from: the weights are new ones, and the %d "
-                "updates that the ledger holds stay spent.",
-                model.ledger.updates,
+                "steps that the ledger holds stay spent.",
+                model.ledger.steps,
             )
         counts = data.train.counts_kept_in(workdir.unreadable) if writes else nullcontext()
         with counts:  # of the training alone: what the probes read is not in the report
@@ -80,17 +80,17 @@ def train(
     workdir: Workdir,
     checkpoints: CheckpointEvery,
 ) -> bool:
-    """Makes the updates that the plan has left; returns whether it is now used up."""
-    counted, there = model.ledger.updates, int(model.optimizer.iterations.numpy())
-    if model.updates_left == 0:
-        logging.info("All %d updates have been made: no privacy is spent.", counted)
+    """Makes the steps that the plan has left; returns whether it is now used up."""
+    counted, there = model.ledger.steps, int(model.optimizer.iterations.numpy())
+    if model.steps_left == 0:
+        logging.info("All %d steps have been made: no privacy is spent.", counted)
         return True
     if counted:
         logging.info(
-            "Going on: %d updates are counted, the weights have %d of them, %d are left.",
+            "Going on: %d steps are counted, the weights have %d of them, %d are left.",
             counted,
             there,
-            model.updates_left,
+            model.steps_left,
         )
     stop = StopOnTerm()
     logs = [TrainingLog(workdir.history), keras.callbacks.TensorBoard(workdir.path / "tensorboard")]

@@ -4,7 +4,7 @@
 
 A run with a fixed seed is made twice: once in peace, and once killed with SIGKILL over and over
 and started again by the same command. Both must end with the same weights, the same count of
-updates and the same counts of records; the ledger must never be behind what a checkpoint or the
+steps and the same counts of records; the ledger must never be behind what a checkpoint or the
 progress bar has shown. Takes about half a minute a kill. The suite has a faster form:
 tests/training/test_killed.py.
 """
@@ -62,7 +62,7 @@ def finish(workdir: Path) -> None:
 
 def counted(workdir: Path) -> int:
     path = workdir / "ledger.jsonl"
-    return Ledger.read(path).updates if path.exists() else 0
+    return Ledger.read(path).steps if path.exists() else 0
 
 
 def kill_at(workdir: Path, delay: float, after_update: bool) -> float:
@@ -105,9 +105,9 @@ def main(kills: int, seed: int) -> None:
         begun = time.monotonic()
         finish(peace)
         whole = time.monotonic() - begun
-        print(f"uninterrupted: {counted(peace)} updates in {whole:.0f} s", flush=True)
+        print(f"uninterrupted: {counted(peace)} steps in {whole:.0f} s", flush=True)
         for number in range(1, kills + 1):
-            # Every fourth anywhere in the run, the others after an update, so that it gets on.
+            # Every fourth anywhere in the run, the others after a step, so that it gets on.
             anywhere = number % 4 == 0
             delay = rng.uniform(0, 0.8 * whole) if anywhere else rng.uniform(0, 1.5)
             lived = kill_at(war, delay, not anywhere)
@@ -120,7 +120,7 @@ def main(kills: int, seed: int) -> None:
         finish(war)
         ours, theirs = weights(war), weights(peace)
         different = [n for n in theirs if not np.array_equal(ours[n], theirs[n])]
-        print(f"killed {kills} times: {counted(war)} updates; {len(theirs)} tensors compared")
+        print(f"killed {kills} times: {counted(war)} steps; {len(theirs)} tensors compared")
         if different or ours.keys() != theirs.keys():
             sys.exit(f"different from the uninterrupted run: {different[:5]}")
         if counted(war) != counted(peace) or not verify(war).agrees:

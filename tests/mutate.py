@@ -83,7 +83,7 @@ MUTATIONS = (
         "tests/clipping/test_mapped.py -k drop",
     ),
     Mutation(
-        "overflowed_sub_batch_left_out",
+        "overflowed_microbatch_left_out",
         "tfdp/training/update.py",
         "        totals = self._completed(totals, last)\n        before_release()",
         "        before_release()",

@@ -8,13 +8,13 @@ NAMES = {
     "tfdp": "DPModel PrivacyPlan choose_strategy make_private",
     "tfdp.clipping": "ClippedGradient Flat PerLayer Automatic clipped_gradient_sum "
     "per_example_norms per_example_loss register_rule UnsupportedLayerError ScalarLossError",
-    "tfdp.data": "ArraySource IndexableSource ImageTextSource RecordSource as_source load_icons",
+    "tfdp.data": "ArraySource IndexableSource ImageTextSource ExampleSource as_source load_icons",
     "tfdp.evaluation": "caption_loss extract_features few_shot_probe unigram_loss",
     "tfdp.export": "export_captioner export_with_report read_report",
     "tfdp.models": "Captioner CaptionerConfig load_dpcap_weights",
     "tfdp.optimizers": "DPSGD DPAdam DPAdamW DPLAMB RawGradientsError warmup_cosine",
-    "tfdp.privacy": "PrivacyPlan Ledger PrivacyReport Segment UpdateSettings Verification "
-    "epsilon noise_for_epsilon batch_size_for_epsilon updates_for_epsilon solve_plan "
+    "tfdp.privacy": "PrivacyPlan Ledger PrivacyReport Segment StepSettings Verification "
+    "epsilon noise_for_epsilon batch_size_for_epsilon steps_for_epsilon solve_plan "
     "tensorflow_privacy_statement build_report verify LedgerBusyError LedgerError",
     "tfdp.privacy.noise": "NoiseKey NoisyGradients privatize",
     "tfdp.sampling": "PoissonSampler FullBatchSampler FixedSizeSampler",

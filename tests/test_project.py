@@ -101,7 +101,7 @@ def test_every_launch_that_the_readme_names_exists():
 
 
 def test_the_readme_example_runs(run_in_subprocess):
-    """J6: the Keras examples, as printed, on a small model and for two updates."""
+    """J6: the Keras examples, as printed, on a small model and for two steps."""
     first, crash_safe = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
     first = first.replace("steps=500", "steps=2")
     assert "steps=2" in first
@@ -120,7 +120,7 @@ def test_the_readme_example_runs(run_in_subprocess):
         keras_model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, "softmax")])
     """
     setup, between = ("\n".join(map(str.strip, part.splitlines())) for part in (setup, between))
-    parts = [setup, first, between, crash_safe, "print('counted', model.ledger.updates)"]
+    parts = [setup, first, between, crash_safe, "print('counted', model.ledger.steps)"]
     printed = run_in_subprocess("\n".join(parts), timeout=600)
     assert "epsilon" in printed and "counted 2" in printed
 

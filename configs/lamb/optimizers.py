@@ -1,7 +1,7 @@
 """SGD, momentum, Adam and LAMB on a private head, over batch sizes and epsilons.
 
 The study of Mehta et al. 2022: every run makes the same expected number of passes, so a larger
-batch means fewer updates, each with less noise for its size. All begin with small random weights of
+batch means fewer steps, each with less noise for its size. All begin with small random weights of
 the same size and come to rest by a cosine. The learning rate is chosen on a held-out tenth of the
 training rows, for each optimizer, batch size and epsilon; the results say what that cost, and
 `--config.tuning.charge=True` pays for it out of the budget. One seed took twelve minutes of CPU

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tfdp.audit import epsilon_lower_bound
-from tfdp.privacy import Segment, UpdateSettings, epsilon
+from tfdp.privacy import Segment, StepSettings, epsilon
 from tfdp.privacy.noise import NoiseKey, privatize
 
 
@@ -48,7 +48,7 @@ def test_a33_the_noise_of_this_library_is_never_shown_to_leak_more_than_is_accou
         sums = [np.full(runs, record, "float32")]
         released.append(privatize(sums, clip, noise, 1.0, seeds).gradients[0].numpy())
     proved = epsilon_lower_bound(*released, 1e-5).epsilon
-    settings = UpdateSettings(100, 100, noise, clip, sampling="full_batch")
+    settings = StepSettings(100, 100, noise, clip, sampling="full_batch")
     accounted = epsilon([Segment(settings, 1)], 1e-5).epsilon
     assert 0.25 * accounted < proved <= accounted
 

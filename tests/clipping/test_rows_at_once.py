@@ -16,7 +16,7 @@ MIB = 2**20
 
 def row_bytes(model, *features, engine="auto", unit=1):
     loss = per_example_loss("mse" if len(model.outputs) == 1 else ["mse"] * len(model.outputs))
-    clipped = ClippedGradient(model, loss, 1.0, engine, records_per_unit=unit)
+    clipped = ClippedGradient(model, loss, 1.0, engine, examples_per_user=unit)
     y = [tf.zeros([2, *output.shape[1:]]) for output in model.outputs]
     y = y[0] if len(y) == 1 else y
     batch = Batch(tf.zeros([2, *features]), y, None, tf.ones([2], tf.bool), tf.constant([0, 1]))

@@ -20,7 +20,7 @@ def of_units(model, loss, x, y, mask, clip_norm, engine="single_pass", unit=UNIT
         clip_norm,
         engine,
         jit_compile=False,
-        records_per_unit=unit,
+        examples_per_user=unit,
     )
     batch = Batch(tf.constant(x), tf.constant(y), None, tf.constant(mask), tf.constant([0, 0]))
     weights = [tf.convert_to_tensor(v.value) for v in function.forward.trainable]

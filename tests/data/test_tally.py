@@ -58,7 +58,7 @@ def test_a_line_that_a_crash_cut_short_is_left_out(tmp_path):
     assert "wrong_sh\n" not in path.read_text() and path.read_text().endswith("[3]}}\n")
 
 
-@pytest.mark.parametrize("text", ["hello\n", "[1]\n", '{"a": 1}\n', '{"updates": {"x": [1]}}\n'])
+@pytest.mark.parametrize("text", ["hello\n", "[1]\n", '{"a": 1}\n', '{"steps": {"x": [1]}}\n'])
 def test_another_file_is_refused_and_left_alone(tmp_path, text):
     path = tmp_path / "ledger.jsonl"
     path.write_text(text)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfdp.data import ArraySource, RecordSource
+from tfdp.data import ArraySource, ExampleSource
 from tfdp.evaluation import caption_loss, unigram_log_probabilities, unigram_loss
 
 VOCABULARY = 5
@@ -18,7 +18,7 @@ class FixedLogits(keras.Model):
         return inputs["logits"]
 
 
-class SomeUnreadable(RecordSource):
+class SomeUnreadable(ExampleSource):
     """An ArraySource of which the records at the given indices cannot be decoded."""
 
     def __init__(self, source, unreadable):

@@ -62,7 +62,7 @@ def row(text, name):
 
 
 def table(text):
-    """The table of epsilon: updates -> (RDP, PLD)."""
+    """The table of epsilon: steps -> (RDP, PLD)."""
     rows = re.findall(r"^ +([\d,]+) +([\d.]+) +([\d.]+)$", text, re.MULTILINE)
     return {int(n.replace(",", "")): (float(rdp), float(pld)) for n, rdp, pld in rows}
 
@@ -100,7 +100,7 @@ def test_calibrated_noise_ends_at_the_target(results):
 def test_estimates_say_how_they_were_made(results):
     out = results["quickstart"][1]
     assert "activations for" in row(out, "bytes per microbatch")
-    assert "forward and backward" in row(out, "FLOPs per update")
+    assert "forward and backward" in row(out, "FLOPs per step")
     assert "at least once" in row(out, "expected coverage")
 
 

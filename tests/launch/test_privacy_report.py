@@ -19,7 +19,7 @@ from tfdp.privacy import (
     Ledger,
     PrivacyPlan,
     Segment,
-    UpdateSettings,
+    StepSettings,
     build_report,
     epsilon,
     verify,
@@ -41,16 +41,16 @@ PRIVACY = {
 
 @pytest.fixture
 def folder(tmp_path):
-    """What a run of five updates leaves, without its report."""
+    """What a run of five steps leaves, without its report."""
     config = {"privacy": PRIVACY, "training": {"seed": None}}
     (tmp_path / "config.json").write_text(json.dumps(config))
     record(tmp_path, 5)
     return tmp_path
 
 
-def record(folder, updates):
+def record(folder, steps):
     with Ledger(folder) as ledger:
-        for _ in range(updates):
+        for _ in range(steps):
             ledger.record(PrivacyPlan(**PRIVACY).settings)
 
 
@@ -197,9 +197,7 @@ def test_a_config_that_is_none_is_refused(folder, text, message):
 
 def test_a_changed_ledger_is_refused_even_with_overwrite(folder):
     path = folder / "ledger.jsonl"
-    path.write_bytes(
-        path.read_bytes().replace(b'"updates":            5', b'"updates":            1')
-    )
+    path.write_bytes(path.read_bytes().replace(b'"steps":            5', b'"steps":            1'))
     with pytest.raises(ValueError, match="line 2 .*changed or damaged"):
         launch(folder, "--overwrite")
     assert not (folder / "privacy_report.json").exists()
@@ -227,10 +225,10 @@ def test_flags_of_sums_are_refused_for_a_single_run(folder, flag):
         launch(folder, flag)
 
 
-def second_run(tmp_path_factory, updates=7):
+def second_run(tmp_path_factory, steps=7):
     other = tmp_path_factory.mktemp("second")
     (other / "config.json").write_text(json.dumps({"privacy": {**PRIVACY, "delta": 1e-6}}))
-    record(other, updates)
+    record(other, steps)
     return other
 
 
@@ -242,7 +240,7 @@ def test_several_runs_are_added_up_and_left_as_they_are(folder, tmp_path_factory
     values = json.loads((output / "privacy_composition.json").read_text())
     assert values["epsilon"] == pytest.approx(epsilon(spent, 1e-6).epsilon, rel=1e-9)
     assert values["delta"] == 1e-6
-    assert [part["updates"] for part in values["parts"]] == [5, 7]
+    assert [part["steps"] for part in values["parts"]] == [5, 7]
     assert "Privacy of 2 parts together" in capsys.readouterr().out
     after = {path: path.read_bytes() for path in (*folder.iterdir(), *other.iterdir())}
     assert {path: after[path] for path in before} == before
@@ -262,8 +260,8 @@ def study(folder, *rows):
             lines.writerow([method, epsilon_, 1e-5, seed, spent_text(fit), spent_text(tuning)])
 
 
-def full_batch(noise, updates=1):
-    return [Segment(UpdateSettings(50_000, 50_000, noise, 1.0), updates)]
+def full_batch(noise, steps=1):
+    return [Segment(StepSettings(50_000, 50_000, noise, 1.0), steps)]
 
 
 def together(capsys):
@@ -292,9 +290,9 @@ def test_a_study_of_last_layers_is_added_up_by_its_results(tmp_path, capsys):
 
 
 def test_updates_of_fine_tuning_are_added_to_those_of_other_runs(folder, tmp_path_factory, capsys):
-    """Sampled updates compose update by update: an epsilon alone would not do."""
+    """Sampled steps compose update by update: an epsilon alone would not do."""
     other = tmp_path_factory.mktemp("study")
-    sampled = [Segment(UpdateSettings(50_000, 1000, 0.9, 1.0), 150)]
+    sampled = [Segment(StepSettings(50_000, 1000, 0.9, 1.0), 150)]
     study(other, ("tuned", 8.0, 0, sampled, []), ("newton", 1.0, 0, full_batch(3.7306), []))
     launch(folder, f"--workdir={other}", "--delta=1e-5")
     parts = [Segment(PrivacyPlan(**PRIVACY).settings, 5), *sampled, *full_batch(3.7306)]

@@ -20,7 +20,7 @@ from tests.forks import Fork
 from tfdp.privacy import Ledger, PrivacyPlan, build_report, verify
 
 STEPS = 20
-GOING_ON = r"Going on: (\d+) updates are counted, the weights have (\d+) of them, (\d+) are left"
+GOING_ON = r"Going on: (\d+) steps are counted, the weights have (\d+) of them, (\d+) are left"
 TINY = [
     "--config=configs/quickstart.py",
     "--config.privacy.batch_size=64",
@@ -51,9 +51,9 @@ def outcome(workdir: Path, *flags: str, **kwargs: int) -> tuple[int, str, str]:
     return launch(workdir, *flags, **kwargs).outcome(timeout=400)
 
 
-def updates(workdir: Path) -> int:
+def steps(workdir: Path) -> int:
     path = workdir / "ledger.jsonl"
-    return Ledger.read(path).updates if path.exists() else 0
+    return Ledger.read(path).steps if path.exists() else 0
 
 
 def saved_updates(workdir: Path) -> int:
@@ -66,7 +66,7 @@ def stopped(workdir: Path, number: int, *flags: str) -> tuple[int, str, str]:
     """Sends a run a signal after its third update or later; returns how it ended."""
     process = launch(workdir, *flags)
     deadline = time.monotonic() + 300
-    while updates(workdir) < 3 and time.monotonic() < deadline:
+    while steps(workdir) < 3 and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(number)
     return process.outcome(timeout=120)
@@ -80,10 +80,10 @@ def cut(workdir: Path) -> set[int]:
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory):
-    """A workdir whose run was killed, and the updates that it holds."""
+    """A workdir whose run was killed, and the steps that it holds."""
     workdir = tmp_path_factory.mktemp("run") / "run"
     stopped(workdir, signal.SIGKILL)
-    return workdir, updates(workdir), cut(workdir)
+    return workdir, steps(workdir), cut(workdir)
 
 
 @pytest.fixture(scope="module")
@@ -101,9 +101,9 @@ def test_a_killed_run_goes_on_and_counts_every_update(killed, finished):
     assert 3 <= killed_at < STEPS
     counted, there, left = map(int, re.search(GOING_ON, err).groups())
     assert counted == killed_at
-    assert there in (counted - 1, counted)  # a checkpoint follows each update
+    assert there in (counted - 1, counted)  # a checkpoint follows each step
     assert left == STEPS - counted
-    assert updates(workdir) == STEPS
+    assert steps(workdir) == STEPS
 
 
 def test_captions_cut_before_the_kill_are_in_the_report_and_each_counts_once(killed, finished):
@@ -198,9 +198,9 @@ def test_the_same_command_again_says_that_it_is_finished_and_spends_nothing(fini
     assert code == 0, err
     probe = json.loads((workdir / "metrics.json").read_text())["few_shot"]["encoder"]["1_shot"]
     assert len(probe["accuracies"]) == 2
-    assert f"All {STEPS} updates have been made" in err
+    assert f"All {STEPS} steps have been made" in err
     assert "(epsilon, delta) = (8, 1e-05)" in out
-    assert updates(workdir) == STEPS
+    assert steps(workdir) == STEPS
     assert (workdir / "ledger.jsonl").read_bytes() == before
     again = json.loads((workdir / "privacy_report.json").read_text())
     assert again["counts"] == report["counts"] and again["counts"]["examples_used"] > 200
@@ -211,14 +211,14 @@ def test_other_settings_in_the_same_workdir_are_refused_by_name(finished):
     code, _, err = outcome(finished[0], "--config.privacy.clip_norm=0.5")
     assert code == 1
     assert "config.privacy.clip_norm: 1.0 there, 0.5 here" in err
-    assert updates(finished[0]) == STEPS
+    assert steps(finished[0]) == STEPS
 
 
 def test_sigterm_ends_after_the_update_with_a_checkpoint(tmp_path):
     code, _, err = stopped(tmp_path, signal.SIGTERM, "--config.privacy.steps=200")
     assert code == 1
     assert "error: stopped by a signal; the same command goes on" in err
-    made = updates(tmp_path)
+    made = steps(tmp_path)
     assert 3 <= made < 200
     assert list((tmp_path / "checkpoints").glob(f"ckpt-{made}.index"))
     assert not (tmp_path / "privacy_report.json").exists()
@@ -260,5 +260,5 @@ def test_a_mistake_is_one_clear_line_that_spends_and_claims_nothing(tmp_path, fl
     lines = [line for line in err.splitlines() if line.startswith(("error:", "FATAL"))]
     assert len(lines) == 1 and message in lines[0]
     assert "Traceback" not in err
-    assert updates(tmp_path / "run") == 0
+    assert steps(tmp_path / "run") == 0
     assert not (tmp_path / "run" / "config.json").exists()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tfdp.privacy as privacy
-from tfdp.privacy import Segment, UpdateSettings, epsilon, epsilon_by_accountant
+from tfdp.privacy import Segment, StepSettings, epsilon, epsilon_by_accountant
 from tfdp.privacy.accounting import choose
 from tfdp.privacy.accounting.gaussian import GaussianAccountant, epsilon_of_mu, log_delta
 from tfdp.privacy.accounting.rdp import divergences
@@ -17,8 +17,8 @@ from tfdp.privacy.accounting.releases import CannotAnswerError, Mechanism
 from tfdp.privacy.settings import common_adjacency
 
 
-def segment(noise, batch, examples, updates, **more):
-    return Segment(UpdateSettings(examples, batch, noise, 1.0, **more), updates)
+def segment(noise, batch, examples, steps, **more):
+    return Segment(StepSettings(examples, batch, noise, 1.0, **more), steps)
 
 
 def auto(*segments, delta=1e-5):
@@ -31,8 +31,8 @@ def test_b10_every_ordinary_setting_has_a_finite_answer(noise, rate):
     answers = []
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for updates in (1, 10, 1000, 100_000):
-            run = segment(noise, round(rate * 100_000), 100_000, updates)
+        for steps in (1, 10, 1000, 100_000):
+            run = segment(noise, round(rate * 100_000), 100_000, steps)
             answer = epsilon([run], 1e-5)
             assert math.isfinite(answer.epsilon) and answer.epsilon >= 0, answer
             assert answer.note == "", answer
@@ -69,11 +69,11 @@ def test_g10_epsilon_grows_with_updates_and_rate_and_falls_with_noise():
     rng = np.random.default_rng(7)
     for _ in range(3):
         noise = float(rng.uniform(1, 5))
-        batch, updates = int(rng.integers(1, 300)), int(rng.integers(1, 500))
-        here = auto(segment(noise, batch, 1000, updates))
-        assert auto(segment(noise, batch, 1000, updates * 2)) >= here
-        assert auto(segment(noise, batch * 2, 1000, updates)) >= here
-        assert auto(segment(noise * 1.1, batch, 1000, updates)) <= here
+        batch, steps = int(rng.integers(1, 300)), int(rng.integers(1, 500))
+        here = auto(segment(noise, batch, 1000, steps))
+        assert auto(segment(noise, batch, 1000, steps * 2)) >= here
+        assert auto(segment(noise, batch * 2, 1000, steps)) >= here
+        assert auto(segment(noise * 1.1, batch, 1000, steps)) <= here
 
 
 def test_tightest_valid_answer_wins():
@@ -118,9 +118,9 @@ def test_g11_g15_pairs_without_an_analysis_are_refused():
         ("poisson", "nearby"),
     ]:
         with pytest.raises(ValueError, match="no known analysis"):
-            UpdateSettings(100, 10, 1.0, 1.0, sampling, adjacency)
+            StepSettings(100, 10, 1.0, 1.0, sampling, adjacency)
     with pytest.raises(ValueError, match="sampling must be one of"):
-        UpdateSettings(100, 10, 1.0, 1.0, "weighted")
+        StepSettings(100, 10, 1.0, 1.0, "weighted")
 
 
 def test_g11_g15_neighbour_notions_do_not_mix():
@@ -139,9 +139,9 @@ def test_replacing_one_record_costs_twice_the_sensitivity():
 
 
 def test_unsampled_passes_count_what_has_begun():
-    settings = UpdateSettings(100, 30, 1.0, 1.0, "none")
-    assert [settings.exposures(updates) for updates in (0, 1, 3, 4, 6, 7)] == [0, 1, 1, 2, 2, 3]
-    anywhere = UpdateSettings(100, 30, 1.0, 1.0, "arbitrary")
+    settings = StepSettings(100, 30, 1.0, 1.0, "none")
+    assert [settings.exposures(steps) for steps in (0, 1, 3, 4, 6, 7)] == [0, 1, 1, 2, 2, 3]
+    anywhere = StepSettings(100, 30, 1.0, 1.0, "arbitrary")
     assert anywhere.exposures(7) == 7
     two_runs = [Segment(settings, 1), Segment(settings, 1)]
     assert auto(*two_runs) == pytest.approx(auto(Segment(anywhere, 2)))

@@ -1,4 +1,4 @@
-"""Noise, updates and batches from a budget: never above it, and close below."""
+"""Noise, steps and batches from a budget: never above it, and close below."""
 
 import math
 import subprocess
@@ -12,26 +12,26 @@ from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType
 from tfdp.privacy import (
     PrivacyPlan,
     Segment,
-    UpdateSettings,
+    StepSettings,
     batch_size_for_epsilon,
     epsilon,
     noise_for_epsilon,
     solve_plan,
-    updates_for_epsilon,
+    steps_for_epsilon,
 )
 from tfdp.privacy._search import UnreachableError, largest_integer, meet_target
 from tfdp.privacy.accounting import pld, releases
 
 
 def settings(batch, examples, noise=0.0, **more):
-    return UpdateSettings(examples, batch, noise, 1.0, **more)
+    return StepSettings(examples, batch, noise, 1.0, **more)
 
 
-def check(target, delta, template, updates, noise, accountant="auto"):
+def check(target, delta, template, steps, noise, accountant="auto"):
     """The noise found keeps to the target, and comes within 1 % of it."""
     run = Segment(
         settings(template.batch_size, template.num_examples, noise, sampling=template.sampling),
-        updates,
+        steps,
     )
     reached = epsilon([run], delta, accountant).epsilon
     assert 0.99 * target <= reached <= target
@@ -39,11 +39,11 @@ def check(target, delta, template, updates, noise, accountant="auto"):
 
 
 @pytest.mark.parametrize(
-    ("target", "updates", "noise"),
+    ("target", "steps", "noise"),
     [(0.01, 1, 243.785), (0.1, 60, 238.185), (1, 1, 3.7306), (50, 1, 0.14976)],
 )
-def test_n19_noise_for_the_full_batch(target, updates, noise):
-    found = noise_for_epsilon(target, 1e-5, settings(100, 100), updates)
+def test_n19_noise_for_the_full_batch(target, steps, noise):
+    found = noise_for_epsilon(target, 1e-5, settings(100, 100), steps)
     assert found == pytest.approx(noise, rel=1.5e-5)
 
 
@@ -54,17 +54,17 @@ def test_n20_noise_by_both_accountants():
     assert by_rdp == pytest.approx(0.9737, abs=2e-4)
 
 
-@pytest.mark.parametrize(("updates", "noise"), [(11_049, 7.683), (2762, 3.907)])
-def test_n20_long_runs(updates, noise):
-    found = noise_for_epsilon(4, 2e-5, settings(1024, 14_732), updates)
+@pytest.mark.parametrize(("steps", "noise"), [(11_049, 7.683), (2762, 3.907)])
+def test_n20_long_runs(steps, noise):
+    found = noise_for_epsilon(4, 2e-5, settings(1024, 14_732), steps)
     assert found == pytest.approx(noise, rel=2e-3)
 
 
 def test_g1_g2_the_expected_batch_is_what_counts():
-    """4 x 256 and 16 x 64 are the same update; the rate of a sub-batch is not the rate."""
+    """4 x 256 and 16 x 64 are the same update; the rate of a microbatch is not the rate."""
     noise = noise_for_epsilon(4, 2e-5, settings(1024, 14_732), 42)
-    assert updates_for_epsilon(4, 2e-5, settings(1024, 14_732, noise)) == 42
-    with pytest.raises(ValueError, match="not even one update"):
+    assert steps_for_epsilon(4, 2e-5, settings(1024, 14_732, noise)) == 42
+    with pytest.raises(ValueError, match="not even one step"):
         solve_plan(num_examples=100, batch_size=8, noise_multiplier=0.4, epsilon=1.1, delta=1e-5)
     n9 = epsilon([Segment(settings(8, 100, 1.0), 100)], 1e-5).epsilon
     assert n9 > 1.1, "with the physical rate 0.01 it would seem to be 0.72"
@@ -91,15 +91,15 @@ def test_g3_other_samplings(sampling):
 
 ALONE = """
 from pathlib import Path
-from tfdp.privacy import UpdateSettings, noise_for_epsilon
-noise_for_epsilon(100, 1e-5, UpdateSettings(1000, 300, 0.0, 1.0), 20_000)
+from tfdp.privacy import StepSettings, noise_for_epsilon
+noise_for_epsilon(100, 1e-5, StepSettings(1000, 300, 0.0, 1.0), 20_000)
 lines = Path("/proc/self/status").read_text().splitlines()
 print(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
 """
 
 
 def test_calibration_stays_below_one_gigabyte():
-    """A whole process, libraries included, after a large target with many updates."""
+    """A whole process, libraries included, after a large target with many steps."""
     output = subprocess.run(
         [sys.executable, "-c", ALONE], stdout=subprocess.PIPE, check=True
     ).stdout
@@ -109,10 +109,10 @@ def test_calibration_stays_below_one_gigabyte():
 def test_what_has_been_spent_counts():
     template = settings(256, 60_000, 1.0)
     spent = [Segment(template, 1000)]
-    fresh = updates_for_epsilon(1.0, 1e-5, template)
-    assert updates_for_epsilon(1.0, 1e-5, template, spent=spent) == fresh - 1000
-    assert updates_for_epsilon(1.0, 1e-5, template, at_most=300) == 300
-    assert updates_for_epsilon(0.5, 1e-5, template, spent=spent) == 0
+    fresh = steps_for_epsilon(1.0, 1e-5, template)
+    assert steps_for_epsilon(1.0, 1e-5, template, spent=spent) == fresh - 1000
+    assert steps_for_epsilon(1.0, 1e-5, template, at_most=300) == 300
+    assert steps_for_epsilon(0.5, 1e-5, template, spent=spent) == 0
     noise = noise_for_epsilon(2, 1e-5, template, 500, spent=spent)
     both = [*spent, Segment(settings(256, 60_000, noise), 500)]
     assert 1.98 <= epsilon(both, 1e-5).epsilon <= 2
@@ -120,10 +120,10 @@ def test_what_has_been_spent_counts():
 
 def test_updates_are_exact():
     template = settings(100, 100, 20.0)
-    found = updates_for_epsilon(3.0, 1e-5, template)
+    found = steps_for_epsilon(3.0, 1e-5, template)
     assert epsilon([Segment(template, found)], 1e-5).epsilon <= 3.0
     assert epsilon([Segment(template, found + 1)], 1e-5).epsilon > 3.0
-    assert updates_for_epsilon(1.0, 1e-5, settings(100, 100, 0.0)) == 0
+    assert steps_for_epsilon(1.0, 1e-5, settings(100, 100, 0.0)) == 0
 
 
 def test_g17_any_one_follows_from_the_other_three():
@@ -156,7 +156,7 @@ def test_what_cannot_be_had_is_refused_in_one_line():
     with pytest.raises(ValueError, match="epsilon must be a finite number above 0"):
         noise_for_epsilon(0, 1e-5, settings(1, 100), 3)
     with pytest.raises(ValueError, match="at_most must be a whole number of at least 1, got 0"):
-        updates_for_epsilon(1, 1e-5, settings(1, 100, 1.0), at_most=0)
+        steps_for_epsilon(1, 1e-5, settings(1, 100, 1.0), at_most=0)
     with pytest.raises(ValueError, match="a full batch has one size, .* below 100 "):
         batch_size_for_epsilon(1, 1e-5, settings(100, 100, 1.0), 3)
 
@@ -230,7 +230,7 @@ def test_search_settles_for_the_nearest_of_a_cost_that_jitters():
 
 
 @pytest.mark.parametrize(
-    ("target", "delta", "template", "updates"),
+    ("target", "delta", "template", "steps"),
     [
         (1.0, 1e-5, settings(10, 60_000), 131_072),  # the sketch is a quarter off
         (2.16, 4e-10, settings(1101, 9_924_740), 37_483),  # the answers jitter
@@ -238,7 +238,7 @@ def test_search_settles_for_the_nearest_of_a_cost_that_jitters():
     ],
 )
 def test_few_distributions_are_formed_on_the_way_to_the_noise(
-    monkeypatch, target, delta, template, updates
+    monkeypatch, target, delta, template, steps
 ):
     formed = []
     original = pld._epsilon
@@ -248,8 +248,8 @@ def test_few_distributions_are_formed_on_the_way_to_the_noise(
         return original(*arguments)
 
     monkeypatch.setattr(pld, "_epsilon", counted)
-    noise = noise_for_epsilon(target, delta, template, updates)
-    check(target, delta, template, updates, noise)
+    noise = noise_for_epsilon(target, delta, template, steps)
+    check(target, delta, template, steps, noise)
     assert formed.count(pld._MOST_POINTS) <= 14  # 0.2 s each, those asked for twice are kept
 
 

@@ -11,7 +11,7 @@ from tfdp.privacy import (
     LedgerError,
     PrivacyPlan,
     Segment,
-    UpdateSettings,
+    StepSettings,
     compose,
     epsilon,
     noise_for_epsilon,
@@ -22,9 +22,9 @@ def plan(noise=1.0, batch=1, steps=500, **more):
     return PrivacyPlan(100, batch, steps, 1.0, noise_multiplier=noise, delta=1e-5, **more)
 
 
-def ledger_of(p, updates, path=None):
+def ledger_of(p, steps, path=None):
     ledger = Ledger(path)
-    for _ in range(updates):
+    for _ in range(steps):
         ledger.record(p.settings)
     return ledger
 
@@ -41,7 +41,7 @@ def test_the_models_of_a_search_cost_what_all_their_updates_cost():
     search = {f"rate {rate}": ledger_of(plan(), 5) for rate in (0.1, 0.3, 1.0)}
     together = compose(search, 1e-5, "rdp")
     assert together.epsilon == epsilon([Segment(plan().settings, 15)], 1e-5, "rdp").epsilon
-    assert [part.updates for part in together.parts] == [5, 5, 5]
+    assert [part.steps for part in together.parts] == [5, 5, 5]
     assert "rate 0.3" in str(together) and "alone epsilon" in str(together)
     rest = noise_for_epsilon(
         8.0, 1e-5, plan().settings, 10, accountant="rdp", spent=together.segments
@@ -54,9 +54,9 @@ def test_copies_of_a_ledger_count_once(tmp_path):
     copy = Ledger.from_dict(ledger.to_dict())
     ledger.record(plan().settings)
     together = compose([ledger, copy, tmp_path, str(tmp_path / "ledger.jsonl")], 1e-5, "rdp")
-    assert sum(segment.updates for segment in together.segments) == 4
+    assert sum(segment.steps for segment in together.segments) == 4
     assert [part.counted_before for part in together.parts] == [False, True, True, True]
-    assert "updates of an earlier part among them" in str(together)
+    assert "steps of an earlier part among them" in str(together)
     ledger.close()
 
 
@@ -80,11 +80,11 @@ def test_what_cannot_be_composed_is_refused(tmp_path):
     with pytest.raises(ValueError, match="cannot be composed"):
         compose([plan(), plan(sampling="fixed_size", batch=2)], 1e-5)
     with pytest.raises(ValueError, match="one person cannot be composed"):
-        compose([plan(), plan(records_per_unit=2)], 1e-5)
+        compose([plan(), plan(examples_per_user=2)], 1e-5)
     with pytest.raises(TypeError, match="expected ledgers"):
         compose([3], 1e-5)
     with pytest.raises(TypeError, match="expected ledgers"):
-        compose([[Segment(UpdateSettings(9, 3, 1.0, 1.0), 1), 4]], 1e-5)
+        compose([[Segment(StepSettings(9, 3, 1.0, 1.0), 1), 4]], 1e-5)
     with pytest.raises(FileNotFoundError):
         compose([tmp_path / "nowhere"], 1e-5)
     (tmp_path / "ledger.jsonl").write_text("not one")

@@ -9,7 +9,7 @@ from scipy import integrate
 from tfdp.privacy import (
     Guarantee,
     Segment,
-    UpdateSettings,
+    StepSettings,
     epsilon,
     epsilon_by_accountant,
     epsilon_without_amplification,
@@ -20,8 +20,8 @@ from tfdp.privacy.accounting.releases import Mechanism
 LAION = 233_804_767
 
 
-def segment(noise, batch, examples, updates, **more):
-    return Segment(UpdateSettings(examples, batch, noise, 1.0, **more), updates)
+def segment(noise, batch, examples, steps, **more):
+    return Segment(StepSettings(examples, batch, noise, 1.0, **more), steps)
 
 
 def by(accountant, *segments, delta=1e-5) -> Guarantee:
@@ -56,21 +56,21 @@ POISSON = [
 
 
 @pytest.mark.parametrize(
-    ("noise", "batch", "examples", "updates", "delta", "rdp", "pld"),
+    ("noise", "batch", "examples", "steps", "delta", "rdp", "pld"),
     [row[1:] for row in POISSON],
     ids=[row[0] for row in POISSON],
 )
-def test_poisson_rows(noise, batch, examples, updates, delta, rdp, pld):
-    answers = epsilon_by_accountant([segment(noise, batch, examples, updates)], delta)
+def test_poisson_rows(noise, batch, examples, steps, delta, rdp, pld):
+    answers = epsilon_by_accountant([segment(noise, batch, examples, steps)], delta)
     assert answers["rdp"] == pytest.approx(rdp, abs=1e-4)
     assert answers["pld"] == pytest.approx(pld, abs=1.5e-4)
     assert answers["gaussian"] is None
-    chosen = epsilon([segment(noise, batch, examples, updates)], delta)
+    chosen = epsilon([segment(noise, batch, examples, steps)], delta)
     assert (chosen.epsilon, chosen.accountant) == (answers["pld"], "pld")
 
 
 @pytest.mark.parametrize(
-    ("batch", "noise", "updates", "rdp", "pld"),
+    ("batch", "noise", "steps", "rdp", "pld"),
     [
         (1_310_720, 0.728, 5708, 8.05, 7.34),
         (1_310_720, 1.18, 2854, 1.99, 1.78),
@@ -78,8 +78,8 @@ def test_poisson_rows(noise, batch, examples, updates, delta, rdp, pld):
         (1_310_720, 1.5, 1427, 1.02, 0.88),
     ],
 )
-def test_published_captioner_runs(batch, noise, updates, rdp, pld):
-    answers = epsilon_by_accountant([segment(noise, batch, LAION, updates)], 1 / LAION)
+def test_published_captioner_runs(batch, noise, steps, rdp, pld):
+    answers = epsilon_by_accountant([segment(noise, batch, LAION, steps)], 1 / LAION)
     assert answers["rdp"] == pytest.approx(rdp, abs=0.005)
     assert answers["pld"] == pytest.approx(pld, abs=0.005)
 
@@ -110,9 +110,9 @@ def test_n15_without_amplification_each_pass_is_one_exposure():
     assert by("auto", poisson).epsilon == pytest.approx(0.7834, abs=1e-4)
 
 
-@pytest.mark.parametrize(("noise", "updates"), [(10, 100), (1, 1)])
-def test_n17_b12_the_full_batch_has_an_exact_answer(noise, updates):
-    full = segment(noise, 100, 100, updates)
+@pytest.mark.parametrize(("noise", "steps"), [(10, 100), (1, 1)])
+def test_n17_b12_the_full_batch_has_an_exact_answer(noise, steps):
+    full = segment(noise, 100, 100, steps)
     assert full.settings.sampling == "full_batch"
     answer = by("auto", full)
     assert (answer.accountant, answer.note) == ("gaussian", "")
@@ -146,14 +146,14 @@ def test_f1_updates_before_and_after_a_restart_are_one_run():
 
 
 @pytest.mark.parametrize(
-    ("updates", "new", "old"), [(10_000, 1.0355, 1.2586), (40_000, 2.2097, 2.5737)]
+    ("steps", "new", "old"), [(10_000, 1.0355, 1.2586), (40_000, 2.2097, 2.5737)]
 )
-def test_g12_papers_used_another_conversion(updates, new, old):
+def test_g12_papers_used_another_conversion(steps, new, old):
     """N4 and N5: old is Mironov 2017, Proposition 3; new is Canonne et al. 2020, Proposition 12."""
     orders, divergence = divergences(Mechanism("poisson", 4.0, 1, 100))
-    conversion = divergence * updates + math.log(1e5) / (orders - 1)
+    conversion = divergence * steps + math.log(1e5) / (orders - 1)
     assert conversion.min() == pytest.approx(old, abs=1e-4)
-    assert by("rdp", segment(4, 1, 100, updates)).epsilon == pytest.approx(new, abs=1e-4)
+    assert by("rdp", segment(4, 1, 100, steps)).epsilon == pytest.approx(new, abs=1e-4)
 
 
 def test_g7_fine_orders_matter():

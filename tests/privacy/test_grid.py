@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from tfdp.privacy import Ledger, PrivacyPlan, UpdateSettings, build_report, verify
+from tfdp.privacy import Ledger, PrivacyPlan, StepSettings, build_report, verify
 from tfdp.privacy.grid import Grid
 
 
@@ -29,7 +29,7 @@ def plan(**changes):
 def test_b7_the_grid_is_within_what_the_sensitivity_charges(clip, noise, weights):
     grid = Grid.of(clip, noise, weights)
     assert math.log2(grid.step).is_integer()
-    charged = UpdateSettings(100, 10, noise, clip, secure=True).sensitivity
+    charged = StepSettings(100, 10, noise, clip, secure=True).sensitivity
     assert clip + grid.step * math.sqrt(weights) <= charged * clip
     assert clip + 2 * grid.step * math.sqrt(weights) > charged * clip  # and not finer than that
     # Variance less 9 steps is still the planned one; see tfdp.privacy.grid.

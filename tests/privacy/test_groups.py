@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from tfdp.privacy import Ledger, PrivacyPlan, Segment, UpdateSettings, build_report, verify
+from tfdp.privacy import Ledger, PrivacyPlan, Segment, StepSettings, build_report, verify
 from tfdp.privacy.accounting.gaussian import epsilon_of_mu
 from tfdp.privacy.groups import epsilon_of_group
 
 
-def segment(noise, batch, examples, updates, **more):
-    return Segment(UpdateSettings(examples, batch, noise, 1.0, **more), updates)
+def segment(noise, batch, examples, steps, **more):
+    return Segment(StepSettings(examples, batch, noise, 1.0, **more), steps)
 
 
 def true_epsilon(noise, rate, size, delta):
-    """Of one update on a group whose records all move the sum the same way, by quadrature."""
+    """Of one step on a group whose records all move the sum the same way, by quadrature."""
     points = np.linspace(-12 * noise, size + 12 * noise, 200_001)
     null = stats.norm.pdf(points, 0, noise)
     drawn = stats.binom.pmf(range(size + 1), size, rate)
@@ -89,7 +89,7 @@ def test_e11_the_report_says_what_people_with_several_records_get(tmp_path):
 
 
 def test_persons_as_units_are_said_and_never_mixed_with_records():
-    plan = PrivacyPlan(1000, 50, 10, 1.0, noise_multiplier=1.0, delta=1e-5, records_per_unit=4)
+    plan = PrivacyPlan(1000, 50, 10, 1.0, noise_multiplier=1.0, delta=1e-5, examples_per_user=4)
     ledger = Ledger()
     ledger.record(plan.settings)
     report = build_report(plan, ledger)
@@ -99,5 +99,5 @@ def test_persons_as_units_are_said_and_never_mixed_with_records():
     record = PrivacyPlan(1000, 50, 10, 1.0, noise_multiplier=1.0, delta=1e-5)
     with pytest.raises(ValueError, match="one person cannot be composed"):
         ledger.record(record.settings)
-    with pytest.raises(ValueError, match="records_per_unit must be a whole number"):
-        PrivacyPlan(10, 5, 1, 1.0, noise_multiplier=1.0, records_per_unit=0)
+    with pytest.raises(ValueError, match="examples_per_user must be a whole number"):
+        PrivacyPlan(10, 5, 1, 1.0, noise_multiplier=1.0, examples_per_user=0)

@@ -64,8 +64,8 @@ def plan(**changes):
 
 def made(*plans_and_updates):
     ledger = Ledger()
-    for p, updates in plans_and_updates:
-        for _ in range(updates):
+    for p, steps in plans_and_updates:
+        for _ in range(steps):
             ledger.record(p.settings)
     return ledger
 
@@ -119,7 +119,7 @@ def test_every_section_is_there(page):
         "What is protected, and against whom",
         "The best an attacker can do",
         "Epsilon by accountant",
-        "Epsilon against updates",
+        "Epsilon against steps",
         "Noise and sampling",
         "What is not covered",
         "What the figure rests on",
@@ -176,12 +176,12 @@ def test_hostile_units_counts_and_versions_stay_text(report, tmp_path):
 def test_the_curve_ends_at_the_reports_epsilon(report, page):
     other, own = page.values("polyline", "points")
     points = [tuple(map(float, pair.split(","))) for pair in own.split()]
-    assert len(points) == 22  # zero, the first update, and twentieths
+    assert len(points) == 22  # zero, the first step, and twentieths
     assert points == sorted(points, key=lambda point: (point[0], -point[1]))
     label = f"{report['epsilon']:.4g} after 390 by PLD (dp-accounting)"
-    assert page.values("svg", "aria-label") == [f"Epsilon against updates: {label}"]
-    assert f"390 updates {report['epsilon']:.4g}" in page.text
-    assert f"195 updates {plan().epsilon_after(195):.4g}" in page.text
+    assert page.values("svg", "aria-label") == [f"Epsilon against steps: {label}"]
+    assert f"390 steps {report['epsilon']:.4g}" in page.text
+    assert f"195 steps {plan().epsilon_after(195):.4g}" in page.text
     heights = [float(pair.split(",")[1]) for pair in other.split()]
     assert all(rdp <= pld[1] for rdp, pld in zip(heights, points, strict=True))  # y goes down
 
@@ -189,10 +189,10 @@ def test_the_curve_ends_at_the_reports_epsilon(report, page):
 def test_a_change_of_settings_bends_the_curve(tmp_path):
     ledger = made((plan(), 100), (plan(batch_size=1024), 100))
     page = Page(written(build_report(plan(), ledger), tmp_path))
-    assert f"100 updates {plan().epsilon_after(100):.4g}" in page.text
-    assert f"200 updates {ledger.epsilon(1e-5).epsilon:.4g}" in page.text
+    assert f"100 steps {plan().epsilon_after(100):.4g}" in page.text
+    assert f"200 steps {ledger.epsilon(1e-5).epsilon:.4g}" in page.text
     assert "256 of 60,000, poisson" in page.text and "1,024 of 60,000, poisson" in page.text
-    assert "some updates ran under other settings" in page.text
+    assert "some steps ran under other settings" in page.text
 
 
 def test_the_target_is_drawn(tmp_path):
@@ -289,7 +289,7 @@ def test_without_a_guarantee_the_page_promises_nothing(tmp_path):
 
 
 def test_the_page_of_persons_speaks_of_persons(tmp_path):
-    p = plan(records_per_unit=2)
+    p = plan(examples_per_user=2)
     text = Page(written(build_report(p, made((p, 3))), tmp_path)).text
     for wrong in ("one record", "each record", "no record", "256 records", "user-level"):
         assert wrong not in text

@@ -17,16 +17,16 @@ from pathlib import Path
 package = types.ModuleType("tfdp")
 package.__path__ = [str(Path.cwd() / "tfdp")]
 sys.modules["tfdp"] = package
-from tfdp.privacy import Ledger, LedgerBusyError, UpdateSettings
+from tfdp.privacy import Ledger, LedgerBusyError, StepSettings
 """
-# Records for ever, in segments of seven, and says after each update that it was recorded.
+# Records for ever, in segments of seven, and says after each step that it was recorded.
 WRITER = """
 ledger = Ledger(sys.argv[1])
 print("ready", flush=True)
 number = 0
 while True:
     noise = 1.0 + number // 7
-    ledger.record(UpdateSettings(60_000, 256, noise, 1.0))
+    ledger.record(StepSettings(60_000, 256, noise, 1.0))
     number += 1
     print(number, flush=True)
 """
@@ -40,10 +40,10 @@ except LedgerBusyError as error:
 FORKED = """
 import os
 for ledger in (Ledger(), Ledger(sys.argv[1])):
-    ledger.record(UpdateSettings(60_000, 256, 1.0, 1.0))
+    ledger.record(StepSettings(60_000, 256, 1.0, 1.0))
     child = os.fork()
     if child == 0:
-        for use in (lambda: ledger.record(UpdateSettings(60_000, 256, 1.0, 1.0)),
+        for use in (lambda: ledger.record(StepSettings(60_000, 256, 1.0, 1.0)),
                     lambda: ledger.merge(Ledger()), lambda: Ledger(sys.argv[1])):
             try:
                 use()
@@ -52,8 +52,8 @@ for ledger in (Ledger(), Ledger(sys.argv[1])):
                 print(type(error).__name__, error, flush=True)
         os._exit(0)
     os.waitpid(child, 0)
-    ledger.record(UpdateSettings(60_000, 256, 1.0, 1.0))
-    print(ledger.updates, flush=True)
+    ledger.record(StepSettings(60_000, 256, 1.0, 1.0))
+    print(ledger.steps, flush=True)
 """
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -79,11 +79,11 @@ def kill_after(child, seconds):
 @pytest.mark.parametrize("milliseconds", [1, 23, 61, 97, 140])
 def test_kill_9_loses_nothing_and_adds_at_most_one(milliseconds, tmp_path):
     seen = kill_after(start(WRITER, tmp_path), milliseconds / 1000)
-    first = Ledger.read(tmp_path).updates
+    first = Ledger.read(tmp_path).steps
     assert seen <= first <= seen + 1
-    # The lock of the dead process does not hold, and its updates stay.
+    # The lock of the dead process does not hold, and its steps stay.
     with Ledger(tmp_path) as ledger:
-        assert ledger.updates == first
+        assert ledger.steps == first
 
 
 def test_a_second_process_is_refused_and_told_who_writes(tmp_path):
@@ -103,8 +103,8 @@ def test_a_fork_records_nothing_in_the_ledger_of_the_other_process(tmp_path):
     process = start(FORKED, tmp_path)
     lines = process.communicate(timeout=60)[0].splitlines()
     memory, disk = lines[:4], lines[4:]
-    for record, merge, opening, updates in (memory, disk):
+    for record, merge, opening, steps in (memory, disk):
         for refused in (record, merge):
             assert f"LedgerError the ledger is that of process {process.pid}, and" in refused
         assert "LedgerBusyError" in opening and f"pid {process.pid}" in opening
-        assert updates == "2"
+        assert steps == "2"

@@ -9,7 +9,7 @@ import warnings
 import numpy as np
 import pytest
 
-from tfdp.privacy import PrivacyPlan, Segment, UpdateSettings, steps_for_epochs
+from tfdp.privacy import PrivacyPlan, Segment, StepSettings, steps_for_epochs
 
 
 def plan(**changes):
@@ -141,9 +141,9 @@ def test_plans_are_frozen_compare_and_survive_json():
 
 
 def test_numbers_of_numpy_survive_json():
-    p = plan(records_per_unit=np.int64(3), secure=np.True_, batch_size=np.int32(64))
+    p = plan(examples_per_user=np.int64(3), secure=np.True_, batch_size=np.int32(64))
     assert PrivacyPlan.from_dict(json.loads(json.dumps(p.to_dict()))) == p
-    assert UpdateSettings.from_dict(json.loads(json.dumps(p.settings.to_dict()))) == p.settings
+    assert StepSettings.from_dict(json.loads(json.dumps(p.settings.to_dict()))) == p.settings
 
 
 def test_g9_epsilon_ignores_the_clip_norm():
@@ -170,13 +170,13 @@ def test_bound_ends_on_the_final_figure_of_every_accountant(accountant):
 
 def test_b15_the_budget_counts_what_has_been_spent():
     p = plan(steps=100)
-    assert p.affordable_updates() == 100
-    assert p.affordable_updates([Segment(p.settings, 60), Segment(p.settings, 40)]) == 0
-    assert p.affordable_updates([Segment(p.settings, 160)]) == 0
-    other = UpdateSettings(60_000, 256, 1.1, 1.0)
-    left = p.affordable_updates([Segment(other, 10)])
-    assert 0 < left < 100, "the other updates take their share of the same epsilon"
-    assert plan(steps=9, noise_multiplier=0).affordable_updates([Segment(other, 10)]) == 9
+    assert p.affordable_steps() == 100
+    assert p.affordable_steps([Segment(p.settings, 60), Segment(p.settings, 40)]) == 0
+    assert p.affordable_steps([Segment(p.settings, 160)]) == 0
+    other = StepSettings(60_000, 256, 1.1, 1.0)
+    left = p.affordable_steps([Segment(other, 10)])
+    assert 0 < left < 100, "the other steps take their share of the same epsilon"
+    assert plan(steps=9, noise_multiplier=0).affordable_steps([Segment(other, 10)]) == 9
 
 
 @pytest.mark.parametrize(

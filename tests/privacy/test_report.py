@@ -10,7 +10,7 @@ from tfdp.privacy import (
     Ledger,
     PrivacyPlan,
     Segment,
-    UpdateSettings,
+    StepSettings,
     build_report,
     expected_coverage,
     expected_epochs,
@@ -19,9 +19,9 @@ from tfdp.privacy import (
 from tfdp.privacy.interpretation import meaning
 
 
-def made(plan, updates):
+def made(plan, steps):
     ledger = Ledger()
-    for _ in range(updates):
+    for _ in range(steps):
         ledger.record(plan.settings)
     return ledger
 
@@ -58,7 +58,7 @@ def test_the_report_holds_what_its_schema_promises(tmp_path):
     assert (values["sampling"], values["adjacency"]) == ("poisson", "add_or_remove_one")
     assert values["counts"] == {"bad_records": {"truncated": 3}}
     assert values["versions"]["dp-accounting"] and values["versions"]["tensorflow-privacy"]
-    assert [segment["updates"] for segment in values["segments"]] == [1170]
+    assert [segment["steps"] for segment in values["segments"]] == [1170]
     assert values["notes"] == []
 
 
@@ -78,12 +78,12 @@ def test_enormous_noise_has_a_report_though_the_statement_rounds_below_zero():
 
 
 def test_the_statement_counts_the_updates_that_were_made():
-    """ceil(epochs / q) of its own formula must not round up to one update more."""
+    """ceil(epochs / q) of its own formula must not round up to one step more."""
     rows = []
-    for batch, examples, updates in [(7, 1000, 3), (3, 70, 49), (333, 10_007, 101)]:
+    for batch, examples, steps in [(7, 1000, 3), (3, 70, 49), (333, 10_007, 101)]:
         p = plan(batch_size=batch, num_examples=examples, delta=1e-6)
-        text = build_report(p, made(p, updates))["tensorflow_privacy_statement"]
-        rows.append((text, p.epsilon_after(updates, "rdp")))
+        text = build_report(p, made(p, steps))["tensorflow_privacy_statement"]
+        rows.append((text, p.epsilon_after(steps, "rdp")))
     for text, epsilon in rows:
         assert f"{epsilon:12.3f}" in text
 
@@ -159,7 +159,7 @@ def test_the_summary_states_what_matters():
         "Poisson, each record by its own coin; q = 256/60000 = 0.004267",
         "1170 of 1170 planned; each record used 4.99 times on average, 99.33% of them",
         "protects    one record (one picture with its caption); data sets that differ by the pres",
-        "every weight and optimizer state of the model, at every update and in every checkpoint",
+        "every weight and optimizer state of the model, at every step and in every checkpoint",
         "training loss and metrics",
         "people with several records",
     ):
@@ -172,7 +172,7 @@ def test_a_report_needs_a_delta():
 
 
 def test_e5_coverage_and_epochs_of_poisson_sampling():
-    segment = Segment(UpdateSettings(59_904, 128, 1.0, 1.0), 468)
+    segment = Segment(StepSettings(59_904, 128, 1.0, 1.0), 468)
     assert expected_epochs([segment]) == pytest.approx(1.0)
     assert expected_coverage([segment]) == pytest.approx(0.6325, abs=5e-5)
     q, n = 128 / 59_904, 59_904
@@ -182,7 +182,7 @@ def test_e5_coverage_and_epochs_of_poisson_sampling():
 
 def test_e5_coverage_agrees_with_a_simulation():
     """False alarm below 1e-9: 8 sigma of a binomial share over 2000 records."""
-    settings = UpdateSettings(2000, 40, 1.0, 1.0)
+    settings = StepSettings(2000, 40, 1.0, 1.0)
     rng = np.random.default_rng(5)
     hit = (rng.random((60, 2000)) < settings.sampling_probability).any(axis=0).mean()
     expected = expected_coverage([Segment(settings, 60)])
@@ -190,9 +190,9 @@ def test_e5_coverage_agrees_with_a_simulation():
 
 
 def test_coverage_of_other_samplings():
-    def of(sampling, batch, updates):
-        settings = UpdateSettings(100, batch, 1.0, 1.0, sampling)
-        return expected_coverage([Segment(settings, updates)])
+    def of(sampling, batch, steps):
+        settings = StepSettings(100, batch, 1.0, 1.0, sampling)
+        return expected_coverage([Segment(settings, steps)])
 
     assert of("full_batch", 100, 1) == 1.0
     assert of("none", 10, 5) == pytest.approx(0.5)
@@ -253,10 +253,10 @@ def test_exact_counts_are_not_called_covered():
 
 
 def test_where_persons_are_protected_nothing_speaks_of_single_records():
-    persons = plan(records_per_unit=4)
+    persons = plan(examples_per_user=4)
     report = build_report(persons, made(persons, 3), unit="one customer")
     assert report["unit"].startswith("one person: all records with one group id, at most 4")
-    assert report["unit"].endswith("(one customer)") and report["records_per_unit"] == 4
+    assert report["unit"].endswith("(one customer)") and report["examples_per_user"] == 4
     assert report["tensorflow_privacy_statement"] is None
     assert "all records of a person bear the same group id" in report["assumptions"]
     text = report.summary_text()

@@ -20,10 +20,10 @@ def plan(**changes):
     return PrivacyPlan(**{**values, **changes})
 
 
-def run(folder, p, updates=3, **extra):
-    """A folder with a ledger of so many updates, and the report on it."""
+def run(folder, p, steps=3, **extra):
+    """A folder with a ledger of so many steps, and the report on it."""
     with Ledger(folder) as ledger:
-        for _ in range(updates):
+        for _ in range(steps):
             ledger.record(p.settings)
         build_report(p, ledger, **extra).write_json(folder / "privacy_report.json")
     return folder
@@ -66,7 +66,7 @@ def test_honest_reports_of_every_kind_agree(tmp_path, changes):
 
 
 def test_a_run_without_updates_agrees(tmp_path):
-    assert verify(run(tmp_path, plan(), updates=0)).epsilon == 0.0
+    assert verify(run(tmp_path, plan(), steps=0)).epsilon == 0.0
 
 
 def test_several_settings_agree_and_their_note_may_not_be_dropped(tmp_path):
@@ -132,9 +132,9 @@ def test_both_figures_are_in_the_text(folder):
 
 def test_a_changed_segment_is_named_to_the_field(folder):
     segments = json.loads((folder / "privacy_report.json").read_text())["segments"]
-    segments[0]["updates"] = 1
+    segments[0]["steps"] = 1
     tamper(folder, segments=segments)
-    assert verify(folder).differences == ("segments[1].updates: 1 in the report, 3 recomputed",)
+    assert verify(folder).differences == ("segments[1].steps: 1 in the report, 3 recomputed",)
 
 
 def test_a_report_older_than_its_ledger_is_recognised(folder):
@@ -142,14 +142,12 @@ def test_a_report_older_than_its_ledger_is_recognised(folder):
         ledger.record(plan().settings)
     result = verify(folder)
     assert not result.agrees
-    assert "1 more updates: the report may simply be older" in str(result)
+    assert "1 more steps: the report may simply be older" in str(result)
 
 
 def test_a_tampered_ledger_is_a_clear_result(folder):
     path = folder / "ledger.jsonl"
-    path.write_bytes(
-        path.read_bytes().replace(b'"updates":            3', b'"updates":            1')
-    )
+    path.write_bytes(path.read_bytes().replace(b'"steps":            3', b'"steps":            1'))
     result = verify(folder)
     assert not result.agrees and result.epsilon is None
     assert "line 2" in str(result) and "changed or damaged" in str(result)
@@ -219,7 +217,7 @@ def test_changed_words_are_named(folder, key, value):
     [
         ("one record", True),
         ("one record (a row)", True),
-        ("one person: all records with one group id, one of them used in an update", False),
+        ("one person: all records with one group id, one of them used in a step", False),
         ("a hospital", False),
     ],
 )
@@ -230,9 +228,9 @@ def test_the_unit_is_judged_its_name_is_not(folder, unit, agrees):
     assert agrees or result.differences[0].startswith("unit: ")
 
 
-@pytest.mark.parametrize("updates", [0, 3])
-def test_persons_agree_and_may_not_become_records(tmp_path, updates):
-    run(tmp_path, plan(records_per_unit=3), updates=updates)
+@pytest.mark.parametrize("steps", [0, 3])
+def test_persons_agree_and_may_not_become_records(tmp_path, steps):
+    run(tmp_path, plan(examples_per_user=3), steps=steps)
     assert verify(tmp_path).agrees
     tamper(tmp_path, unit="one record")
     assert not verify(tmp_path).agrees

@@ -11,14 +11,14 @@ _FALSE_ALARM = 1e-6
 
 
 def test_e1_rate_of_empty_batches():
-    """E1: N = 100, q = 0.03: 0.97^100 of the updates are empty, 47.6 in 1,000."""
+    """E1: N = 100, q = 0.03: 0.97^100 of the steps are empty, 47.6 in 1,000."""
     sampler = PoissonSampler(100, 0.03, seed=1)
     empty = sum(sampler.count(update) == 0 for update in range(1000))
     assert abs(empty - 1000 * 0.97**100) < 20
 
 
 def test_e5_size_and_coverage_of_an_epoch():
-    """E5: N = 59,904, q = 128 / N, 468 updates: mean 128, SD 11.30, coverage 63.25 %."""
+    """E5: N = 59,904, q = 128 / N, 468 steps: mean 128, SD 11.30, coverage 63.25 %."""
     sampler = PoissonSampler(59_904, 128 / 59_904, seed=5)
     batches = [sampler.indices(update) for update in range(468)]
     sizes = np.array([len(batch) for batch in batches])
@@ -33,12 +33,12 @@ def test_e5_size_and_coverage_of_an_epoch():
 
 def test_every_record_is_equally_likely():
     sampler = PoissonSampler(50, 0.3, seed=2)
-    updates = 4000
+    steps = 4000
     times = np.zeros(50)
-    for update in range(updates):
+    for update in range(steps):
         times[sampler.indices(update)] += 1
-    variance = updates * 0.3 * 0.7
-    chi_square = np.sum((times - updates * 0.3) ** 2) / variance
+    variance = steps * 0.3 * 0.7
+    chi_square = np.sum((times - steps * 0.3) ** 2) / variance
     assert _FALSE_ALARM < stats.chi2.cdf(chi_square, 50) < 1 - _FALSE_ALARM
 
 
@@ -63,7 +63,7 @@ def test_pairs_of_records_are_independent():
 
 
 def test_updates_are_independent():
-    """A record drawn in one update is neither more nor less likely to be drawn in the next."""
+    """A record drawn in one step is neither more nor less likely to be drawn in the next."""
     sampler = PoissonSampler(200, 0.5, seed=6)
     drawn = np.zeros((400, 200), bool)
     for update in range(400):
@@ -105,7 +105,7 @@ def test_probability_one_draws_everything():
 
 
 def test_hundreds_of_millions_of_records():
-    """The reference run: 233,804,767 pairs, 1,310,720 expected in an update."""
+    """The reference run: 233,804,767 pairs, 1,310,720 expected in a step."""
     sampler = PoissonSampler(233_804_767, 1_310_720 / 233_804_767, seed=8)
     batch = sampler.indices(5707)
     assert abs(len(batch) - 1_310_720) < 5 * np.sqrt(1_310_720)

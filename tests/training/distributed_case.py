@@ -14,7 +14,7 @@ from tfdp.sampling import PoissonSampler
 
 def train(strategy, noise=0.0):
     features, labels = separable(100)
-    features[::9] = np.nan  # on some replicas of some sub-batches
+    features[::9] = np.nan  # on some replicas of some microbatches
     plan = tfdp.PrivacyPlan(100, 2, 40, 0.5, noise_multiplier=noise, delta=1e-5)
     with strategy.scope():
         optimizer = tfdp.optimizers.DPSGD(0.5, momentum=0.5, privacy=plan)
@@ -28,7 +28,7 @@ def train(strategy, noise=0.0):
         "weights": np.concatenate([w.ravel() for w in model.get_weights()]).tolist(),
         "loss": history.history["loss"][-1],
         "accuracy": history.history["accuracy"][-1],
-        "updates": model.ledger.updates,
+        "steps": model.ledger.steps,
         "settings": model._private.settings,
         "report": {k: report[k] for k in ("epsilon", "sampling_probability", "steps", "counts")},
         "drawn": [sampler.count(update) for update in range(40)],
@@ -49,7 +49,7 @@ def half(strategy):
 
 
 def noise(strategy, secure=False):
-    """Weights after one update of pure noise; secure noise comes from entropy."""
+    """Weights after one step of pure noise; secure noise comes from entropy."""
     plan = tfdp.PrivacyPlan(256, 64, 1, 2.0, noise_multiplier=1.5, delta=1e-5, secure=secure)
     with strategy.scope():
         seed = {"seed": None} if secure else {}

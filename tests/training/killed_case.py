@@ -24,14 +24,14 @@ import tfdp
 from tests.training.models import classifier, compiled, separable
 from tfdp.privacy import Ledger
 from tfdp.training.checkpoints import CheckpointEvery
-from tfdp.training.update import PrivateUpdate
+from tfdp.training.update import PrivateStep
 
 STEPS = 24
-SAVED_EVERY = 3  # updates; those since the last checkpoint are lost by a kill
+SAVED_EVERY = 3  # steps; those since the last checkpoint are lost by a kill
 
 
 class Boundaries:
-    """Counts passages of the boundaries from the first update on, and dies at one of them."""
+    """Counts passages of the boundaries from the first step on, and dies at one of them."""
 
     def __init__(self, folder: Path, die_at: int | None):
         self._folder, self._die_at, self._passed = folder, die_at, 0
@@ -39,7 +39,7 @@ class Boundaries:
             self.guard(os, name)
         self.guard(file_io, "atomic_write_string_to_file")  # names the latest checkpoint
         self.guard(tf.train.CheckpointManager, "save")
-        self.guard(PrivateUpdate, "__call__", "update")
+        self.guard(PrivateStep, "__call__", "update")
 
     def guard(self, owner, name: str, shown: str | None = None) -> None:
         original = getattr(owner, name)
@@ -78,7 +78,7 @@ class SaveNowAndThen(keras.callbacks.Callback):
 
 def watch_releases(folder: Path) -> None:
     """Writes down of every release which update it is, with which noise, over which records."""
-    call = PrivateUpdate.__call__
+    call = PrivateStep.__call__
 
     def watched(self, batches, steps, noise, before_release):
         run = self._model._private.run
@@ -92,7 +92,7 @@ def watch_releases(folder: Path) -> None:
 
         return call(self, batches, steps, noise, before_release=entered)
 
-    PrivateUpdate.__call__ = watched
+    PrivateStep.__call__ = watched
 
 
 def digest(array) -> str:
@@ -109,8 +109,8 @@ def life(folder: Path, seed: int | None, die_at: int | None) -> None:
         model = compiled(classifier(), plan, optimizer, seed=seed, ledger=ledger, jit_compile=False)
         saver = CheckpointEvery(model, folder / "checkpoints", seconds=1e9)
         released = len(lines(folder / "released"))
-        log(folder / "lives", f"{released} {ledger.updates} {saver.restore()}")
-        if model.updates_left:
+        log(folder / "lives", f"{released} {ledger.steps} {saver.restore()}")
+        if model.steps_left:
             model.fit(*separable(), verbose=0, callbacks=[SaveNowAndThen(saver), saver])
         np.savez(folder / "weights.npz", *model.get_weights())
 
@@ -119,7 +119,7 @@ def give_birth(folder: Path, seed: int | None, death: int | float | None) -> int
     """One life in a child; returns its status: minus the signal that killed it, or 0.
 
     It dies at the boundary of that number, or so many seconds after the parent sees that it has
-    made an update, or not at all.
+    made a step, or not at all.
     """
     released = len(lines(folder / "released"))
     child = os.fork()
@@ -148,7 +148,7 @@ def run(folder: Path, seed: int | None, deaths: list[int | float]) -> None:
         "released": [line.split() for line in lines(folder / "released")],
         "lives": [line.split() for line in lines(folder / "lives")],
         "errors": lines(folder / "errors"),
-        "ledger": ledger.updates,
+        "ledger": ledger.steps,
         "weights": [v.tolist() for v in np.load(folder / "weights.npz").values()],
     }
     print(json.dumps({folder.name: facts}))

@@ -82,7 +82,7 @@ def test_fit_names_arguments_of_the_wrong_kind_before_it_spends(arguments, messa
     model = compiled(classifier(), plan(), jit_compile=False)
     with pytest.raises((TypeError, ValueError), match=message):
         model.fit(**{"x": X, "y": Y, "verbose": 0, **arguments})
-    assert model.ledger.updates == 0
+    assert model.ledger.steps == 0
 
 
 def test_numbers_and_flags_of_numpy_are_taken():
@@ -90,7 +90,7 @@ def test_numbers_and_flags_of_numpy_are_taken():
     options = {"jit_compile": np.False_, "steps_per_execution": two, "microbatch_size": two}
     model = compiled(classifier(), plan(secure=np.False_), **options)
     history = model.fit(X, Y, verbose=0, validation_data=(X, Y), validation_freq=np.int64(1))
-    assert model.optimizer.iterations == model.ledger.updates == 3
+    assert model.optimizer.iterations == model.ledger.steps == 3
     assert "val_loss" in history.history
 
 
@@ -116,7 +116,7 @@ def test_a_metric_without_a_value_for_every_example_is_named_before_anything_is_
     model = compiled(classifier(), plan(), metrics=[mean_over_the_batch], jit_compile=False)
     with pytest.raises(ValueError, match="metrics .'mean_over_the_batch'.*one value an example"):
         model.fit(X, Y, verbose=0)
-    assert model.ledger.updates == 0
+    assert model.ledger.steps == 0
 
 
 @pytest.mark.parametrize("name", ["num_examples", "batch_size", "delta"])
@@ -181,7 +181,7 @@ def test_rate_factors_that_meet_no_variable_are_refused():
     model = compiled(classifier(), None, optimizer)
     with pytest.raises(ValueError, match="no variable has .*decoder.* in its path"):
         model.fit(X, Y, verbose=0)
-    assert model.ledger.updates == 0
+    assert model.ledger.steps == 0
 
 
 def test_a_plan_of_another_kind_is_named():

@@ -154,7 +154,7 @@ def test_microbatches_and_the_size_of_the_sample_change_nothing(microbatch_size)
 
 
 def run(folder, stop):
-    """Six seeded updates, of which the folder's checkpoint may hold some."""
+    """Six seeded steps, of which the folder's checkpoint may hold some."""
     made = plan(steps=6, noise=1.0, clipping=QuantileClipping(0.3, 0.5))
     model = compiled(classifier(), made, seed=3)
     saver = CheckpointEvery(model, folder, seconds=1e9)
@@ -194,7 +194,7 @@ def test_a_model_that_made_up_numbers_do_not_suit_trains_on_public_examples():
     with pytest.raises(ValueError, match="public_examples"):
         compiled(model, plan()).fit(x, y, verbose=0)
     compiled(model, plan(), public_examples=(200 + x[:2], y[:2])).fit(x, y, verbose=0)
-    assert model.ledger.updates == 1
+    assert model.ledger.steps == 1
 
 
 def test_the_optimizer_takes_the_plan_and_saves_it():

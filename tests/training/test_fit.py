@@ -22,7 +22,7 @@ def fitted(steps=20, **kwargs):
 
 def test_a_private_model_learns_and_keras_sees_epochs_losses_metrics_and_epsilon():
     model, history = fitted(steps=25, metrics=["accuracy"])
-    assert history.epoch == [0, 1, 2]  # 10, 10 and 5 updates
+    assert history.epoch == [0, 1, 2]  # 10, 10 and 5 steps
     assert history.history["accuracy"][-1] > 0.85
     epsilons = history.history["epsilon"]
     assert epsilons == sorted(epsilons) and np.isfinite(epsilons).all()
@@ -32,7 +32,7 @@ def test_a_private_model_learns_and_keras_sees_epochs_losses_metrics_and_epsilon
 
 def test_steps_per_execution_counts_every_update_once():
     model, history = fitted(steps=25, steps_per_execution=4)
-    assert model.ledger.updates == 25
+    assert model.ledger.steps == 25
     assert int(model.optimizer.iterations.numpy()) == 25
     plain, _ = fitted(steps=25)
     for a, b in zip(model.get_weights(), plain.get_weights(), strict=True):
@@ -85,7 +85,7 @@ def test_c12_arguments_that_break_the_plan_are_refused_before_the_first_step(
     model = compiled(classifier(), plan)
     with pytest.raises(error, match=message):
         model.fit(*separable(), verbose=0, **kwargs)
-    assert model.ledger.updates == 0
+    assert model.ledger.steps == 0
 
 
 def test_e6_streams_are_refused_with_the_way_out():
@@ -129,7 +129,7 @@ def test_without_a_plan_fit_asks_for_public_numbers_and_makes_one():
     with pytest.raises(ValueError, match="num_examples and batch_size and epochs and delta"):
         model.fit(*separable(), verbose=0)
     model.fit(*separable(), batch_size=50, epochs=2, num_examples=500, delta=1e-5, verbose=0)
-    assert model.ledger.updates == 20
+    assert model.ledger.steps == 20
     assert model.privacy.noise_multiplier == 1.0
 
 
@@ -157,7 +157,7 @@ def test_compiling_again_does_not_forget_what_was_spent():
         tfdp.optimizers.DPSGD(0.5, privacy=plan),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
-    assert model.ledger.updates == 10
+    assert model.ledger.steps == 10
     spent = model.privacy_report().to_dict()["epsilon"]
     assert spent == pytest.approx(tfdp.PrivacyPlan(**PLAN, steps=10, delta=1e-5).epsilon, rel=1e-6)
 

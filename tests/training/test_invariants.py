@@ -1,4 +1,4 @@
-"""What one update may contain: the clip, the divisor, the mask, and the count."""
+"""What one step may contain: the clip, the divisor, the mask, and the count."""
 
 from contextlib import nullcontext
 
@@ -79,14 +79,14 @@ def test_a2_a3_overwhelming_noise_leaves_chance():
     assert 0.2 < np.mean(accuracies) < 0.8
 
 
-def sampled(seed, rows, probability, updates):
+def sampled(seed, rows, probability, steps):
     key = NoiseKey.from_seed(seed).child("sampling").as_int()
     sampler = PoissonSampler(rows, probability, key)
-    return [sampler.count(update) for update in range(updates)]
+    return [sampler.count(update) for update in range(steps)]
 
 
 def test_a12_the_divisor_is_the_expected_batch_whatever_was_drawn():
-    # Every example has gradient (2,): clipped to 1 it moves the weight by 1 / 16 an update.
+    # Every example has gradient (2,): clipped to 1 it moves the weight by 1 / 16 a step.
     model, reached = compiled(flat_model(1), plan_of(64, 16, 3), loss=linear_sum), []
     note = keras.callbacks.LambdaCallback(
         on_train_batch_end=lambda batch, logs: reached.append(model.get_weights()[0].item())
@@ -109,7 +109,7 @@ def test_a11_neighbours_without_gradient_get_bit_equal_updates():
     np.testing.assert_array_equal(*weights)
 
 
-@pytest.mark.parametrize("row", [3, 39])  # of the first and of the last sub-batch
+@pytest.mark.parametrize("row", [3, 39])  # of the first and of the last microbatch
 def test_a29_padding_of_nan_records_is_harmless_and_non_finite_ones_are_counted(row):
     features, labels = separable(40)
     features[row] = np.nan
@@ -124,7 +124,7 @@ def test_a29_padding_of_nan_records_is_harmless_and_non_finite_ones_are_counted(
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
     assert np.isfinite(history.history["loss"][0])
     assert model.privacy_report().to_dict()["counts"]["non_finite_examples"] == 2
-    assert model.ledger.updates == 2
+    assert model.ledger.steps == 2
 
 
 def test_records_that_cannot_be_read_contribute_nothing():
@@ -154,12 +154,12 @@ def test_e1_c9_d9_h8_empty_batches_are_noise_only_updates_and_one_trace_serves_a
     zeros = np.zeros((100, 4), "float32")
     model.fit(zeros, zeros[:, 0], verbose=0, callbacks=[Track()])
     drawn = sampled(7, 100, 0.03, 300)
-    # 0.97^100 = 4.755 % of 300 updates: 14.3; the seed is fixed, so the count is too.
+    # 0.97^100 = 4.755 % of 300 steps: 14.3; the seed is fixed, so the count is too.
     assert 3 <= drawn.count(0) <= 30
     assert max(drawn) > 4  # more than one microbatch
-    assert model.ledger.updates == 300
+    assert model.ledger.steps == 300
     moves = [np.abs(b[0] - a[0]).min() for a, b in zip(tracked, tracked[1:], strict=False)]
-    assert min(moves) > 0  # every update moved every weight
+    assert min(moves) > 0  # every step moved every weight
     assert all(np.isfinite(loss) for _, loss in tracked)
     update = model._private.update
     assert update._accumulate.experimental_get_tracing_count() == 1
@@ -174,7 +174,7 @@ def test_e2_a_batch_beyond_the_microbatch_is_chunked_and_nothing_is_dropped():
     model.fit(np.full((300, 1), 2.0, "float32"), np.zeros(300, "float32"), verbose=0)
     assert model.get_weights()[0][0, 0] == pytest.approx(-1.0, rel=1e-6)  # 300 / 300
     assert model._private.counts()["examples_used"] == 300
-    assert model.ledger.updates == 1
+    assert model.ledger.steps == 1
 
 
 def test_a26_batch_normalization_is_refused_by_name_and_frozen_is_left_alone():
@@ -186,7 +186,7 @@ def test_a26_batch_normalization_is_refused_by_name_and_frozen_is_left_alone():
     model = compiled(keras.Model(inputs, head), plan)
     with pytest.raises(ValueError, match="the_norm"):
         model.fit(features, labels, verbose=0)
-    assert model.ledger.updates == 0
+    assert model.ledger.steps == 0
     norm.trainable = False
     model = compiled(model, plan)
     before = [np.copy(w) for w in norm.get_weights()]
@@ -216,10 +216,10 @@ def test_g1_b15_a_step_beyond_the_plan_is_refused_whatever_the_microbatches():
         model = compiled(classifier(), plan, microbatch_size=microbatch_size)
         with pytest.raises(ValueError, match="43"):
             model.fit(features, labels, epochs=1, steps_per_epoch=43, verbose=0)
-        assert model.ledger.updates == 0
+        assert model.ledger.steps == 0
         model.fit(features, labels, epochs=1, steps_per_epoch=42, verbose=0)
-        assert model.ledger.updates == 42
-        with pytest.raises(ValueError, match="plan of 42 updates"):
+        assert model.ledger.steps == 42
+        with pytest.raises(ValueError, match="plan of 42 steps"):
             model.fit(features, labels, verbose=0)
 
 

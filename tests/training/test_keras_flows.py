@@ -22,7 +22,7 @@ def fitted(rate=0.1, callbacks=(), **kwargs):
 
 
 class Rates(keras.callbacks.Callback):
-    """The learning rate after every update."""
+    """The learning rate after every step."""
 
     def __init__(self):
         super().__init__()
@@ -56,7 +56,7 @@ def test_j2_learning_rate_schedules_work_and_cost_nothing():
 
 def test_f10_every_epoch_logs_an_epsilon_that_the_accountant_gives():
     model, history = fitted(epochs=3, steps_per_epoch=2)
-    expected = [plan().epsilon_after(updates) for updates in (2, 4, 6)]
+    expected = [plan().epsilon_after(steps) for steps in (2, 4, 6)]
     assert history["epsilon"] == pytest.approx(expected)
     assert model.privacy_report()["epsilon"] == pytest.approx(expected[-1])
 
@@ -107,7 +107,7 @@ def test_f5_a_saved_model_is_used_without_tfdp_and_trained_on_with_it_in_a_fresh
         )
         model = compiled(keras.models.load_model(folder + "/model.keras"), plan)
         model.fit(*separable(), verbose=0)
-        print(model.ledger.updates, int(model.optimizer.iterations.numpy()))
+        print(model.ledger.steps, int(model.optimizer.iterations.numpy()))
         """
     )
     assert printed.split() == ["8", "2"]

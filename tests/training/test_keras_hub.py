@@ -37,7 +37,7 @@ def test_a_task_trains_on_what_was_preprocessed():
     x["segment_ids"], x["padding_mask"] = 0 * x["token_ids"], 0 * x["token_ids"] + 1
     model = compiled(classifier(), ["accuracy"])
     history = model.fit(x, rng.integers(3, size=ROWS), verbose=0, epochs=1, steps_per_epoch=2)
-    assert model.ledger.updates == 2
+    assert model.ledger.steps == 2
     assert {"accuracy", "epsilon", "loss"} <= set(history.history)
 
 
@@ -46,4 +46,4 @@ def test_a_preprocessor_is_refused_before_anything_is_spent():
     model = compiled(classifier(keras_hub.models.BertTextClassifierPreprocessor(tokenizer, LENGTH)))
     with pytest.raises(ValueError, match="model.preprocessor = None"):
         model.fit(np.array(["a"] * ROWS), np.zeros(ROWS, "int32"), verbose=0)
-    assert model.ledger.updates == 0
+    assert model.ledger.steps == 0

@@ -20,7 +20,7 @@ def test_b5_impossible_labels_do_not_stop_a_run_and_contribute_nothing(settings)
     plan = tfdp.PrivacyPlan(40, 40, 2, 0.5, noise_multiplier=1.0, delta=1e-3)
     model = compiled(classifier(), plan, metrics=["accuracy"], **settings)
     history = model.fit(features, labels, verbose=0)
-    assert model.ledger.updates == 2
+    assert model.ledger.steps == 2
     assert model.privacy_report()["counts"]["non_finite_examples"] == 2 * 2
     assert np.isfinite(history.history["loss"]).all()
     without = compiled(classifier(), plan, **settings)
@@ -57,7 +57,7 @@ def test_b5_ids_that_a_table_lacks_do_not_stop_a_run_and_contribute_nothing(sett
         return model, history["loss"]
 
     model, losses = trained(np.arange(40))
-    assert model.ledger.updates == 2 and np.isfinite(losses).all()
+    assert model.ledger.steps == 2 and np.isfinite(losses).all()
     assert model.privacy_report()["counts"]["non_finite_examples"] == 2 * 2
     with pytest.warns(UserWarning, match="num_examples"):
         without, expected = trained(np.delete(np.arange(40), [3, 7]))
@@ -111,4 +111,4 @@ def test_targets_that_do_not_go_with_the_outputs_are_refused_for_nothing(loss, t
     model = compiled(classifier(), plan, loss=loss)
     with pytest.raises(ValueError, match=message):
         model.fit(features, targets, verbose=0)
-    assert model.ledger.updates == 0
+    assert model.ledger.steps == 0

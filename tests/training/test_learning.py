@@ -32,5 +32,5 @@ def test_c5_three_epochs_at_noise_one_half_reach_85_percent(clipping):
     optimizer = tfdp.optimizers.DPAdam(0.01, privacy=plan)
     model.compile(optimizer, loss, metrics=["accuracy"], seed=1)
     history = model.fit(*train, epochs=3, verbose=0)
-    assert len(history.epoch) == 3 and model.ledger.updates == 45
+    assert len(history.epoch) == 3 and model.ledger.steps == 45
     assert model.evaluate(*test, verbose=0)[1] >= 0.85

@@ -1,4 +1,4 @@
-"""Memory is bounded by the microbatch, whatever the batch, and does not grow with the updates."""
+"""Memory is bounded by the microbatch, whatever the batch, and does not grow with the steps."""
 
 import pytest
 

@@ -18,11 +18,11 @@ class Watched(ArraySource):
         return super().fetch(indices, update)
 
 
-def trained(plan, group_ids=None, **options):
-    """The sizes of the sub-batches, and the weights after training."""
+def trained(plan, user_ids=None, **options):
+    """The sizes of the microbatches, and the weights after training."""
     source = Watched(*separable(rows=400))
     model = compiled(classifier(), plan, **options)
-    model.fit(source, verbose=0, group_ids=group_ids)
+    model.fit(source, verbose=0, user_ids=user_ids)
     return source.sizes[-1], model.get_weights()
 
 
@@ -31,7 +31,7 @@ def plan(**options):
     return tfdp.PrivacyPlan(steps=3, clip_norm=1.0, **{**settings, **options})
 
 
-def test_sub_batches_chosen_by_memory_change_nothing_but_their_size(monkeypatch):
+def test_microbatches_chosen_by_memory_change_nothing_but_their_size(monkeypatch):
     size, whole = trained(plan())
     assert 100 < size <= 160  # nearly every draw, 100 +- 9, goes at once
     monkeypatch.setattr(rows_at_once, "_CPU", Device(limit=5000, overhead=0))
@@ -50,9 +50,9 @@ def test_what_compile_asks_for_is_taken():
 
 
 @pytest.mark.parametrize("limit", [1, 2**30])
-def test_sub_batches_hold_whole_persons(limit, monkeypatch):
+def test_microbatches_hold_whole_persons(limit, monkeypatch):
     monkeypatch.setattr(rows_at_once, "_CPU", Device(limit=limit, overhead=2**24))
-    persons = plan(num_examples=100, batch_size=20, records_per_unit=4)
-    size, _ = trained(persons, group_ids=np.arange(400) // 4)
+    persons = plan(num_examples=100, batch_size=20, examples_per_user=4)
+    size, _ = trained(persons, user_ids=np.arange(400) // 4)
     assert size % 4 == 0
     assert size == 4 if limit == 1 else 80 < size <= 160

@@ -26,7 +26,7 @@ def test_labels_and_weights_that_are_all_out_of_range_are_refused(y, weights):
     private = model()
     with pytest.raises(ValueError, match="Not one of the 40 records has a usable target"):
         private.fit(X, y, sample_weight=weights, verbose=0)
-    assert private.ledger.updates == 0
+    assert private.ledger.steps == 0
 
 
 def test_one_record_decides_nothing_but_its_own_part():
@@ -35,7 +35,7 @@ def test_one_record_decides_nothing_but_its_own_part():
     private = model()
     with warnings.catch_warnings(record=True):
         private.fit(X, labels, verbose=0)
-    assert private.ledger.updates == 4
+    assert private.ledger.steps == 4
     counts = private.privacy_report()["counts"]
     assert counts["examples_used"] <= 4 and counts["non_finite_examples"] > 0
 
@@ -45,7 +45,7 @@ def test_an_epoch_that_used_no_example_shows_no_loss_and_is_warned_of():
     with pytest.warns(UserWarning, match="No example was used in a whole epoch.* were drawn"):
         history = private.fit(X * np.nan, Y, epochs=1, verbose=0).history
     assert np.isnan(history["loss"]).all() and np.isnan(history["accuracy"]).all()
-    assert np.isfinite(history["epsilon"]).all() and private.ledger.updates == 2
+    assert np.isfinite(history["epsilon"]).all() and private.ledger.steps == 2
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         history = private.fit(X, Y, epochs=1, verbose=0).history
@@ -60,7 +60,7 @@ def test_updates_that_draw_nothing_are_no_fault():
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         private.fit(X, Y, epochs=12, steps_per_epoch=1, verbose=0, callbacks=[seen])
-    assert np.isfinite(losses).all() and losses.count(0.0) > 1  # 0.97 ** 40 of all updates
+    assert np.isfinite(losses).all() and losses.count(0.0) > 1  # 0.97 ** 40 of all steps
 
 
 def test_a_loss_of_ones_own_is_not_tried_on_made_up_outputs():

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import tfdp
 from tests.training.models import classifier, compiled, separable
-from tfdp.privacy import Ledger, PrivacyPlan, Segment, UpdateSettings, compose
+from tfdp.privacy import Ledger, PrivacyPlan, Segment, StepSettings, compose
 
 FEATURES, LABELS = separable()
 
@@ -46,7 +46,7 @@ def test_a19_a20_c12_data_that_fit_cannot_sample_are_refused(data, cure):
     model = compiled(classifier(), plan())
     with pytest.raises(TypeError, match=cure):
         model.fit(data(), verbose=0)
-    assert model.ledger.updates == 0
+    assert model.ledger.steps == 0
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_c12_arguments_of_fit_that_cannot_be_are_refused(arguments, cure):
     model = compiled(classifier(), plan())
     with pytest.raises((TypeError, ValueError), match=cure):
         model.fit(FEATURES, LABELS, verbose=0, **arguments)
-    assert model.ledger.updates == 0
+    assert model.ledger.steps == 0
 
 
 @pytest.mark.parametrize("steps", [0, -1, 2.5, "auto", True])
@@ -93,7 +93,7 @@ def test_averages_of_weights_are_taken_after_the_noise():
     )
     model = compiled(classifier(), plan(), optimizer)
     model.fit(FEATURES, LABELS, verbose=0)
-    assert model.ledger.updates == 4
+    assert model.ledger.steps == 4
     assert model.ledger.segments()[0].settings.noise_multiplier == 5.0
 
 
@@ -112,7 +112,7 @@ def two_models_on_one_trunk():
 
 
 class Resetting(keras.callbacks.Callback):
-    """Puts its own weights into the model after every update."""
+    """Puts its own weights into the model after every step."""
 
     def on_train_batch_end(self, batch, logs=None):
         self.model.trainable_variables[0].assign_add(
@@ -122,9 +122,9 @@ class Resetting(keras.callbacks.Callback):
 
 def test_callbacks_that_change_weights_are_warned_of_once():
     model = compiled(classifier(), plan())
-    with pytest.warns(UserWarning, match="changed weights between two updates") as found:
+    with pytest.warns(UserWarning, match="changed weights between two steps") as found:
         model.fit(FEATURES, LABELS, steps_per_epoch=2, callbacks=[Resetting()], verbose=0)
-    assert sum("between two updates" in str(w.message) for w in found) == 1
+    assert sum("between two steps" in str(w.message) for w in found) == 1
 
 
 def test_callbacks_that_leave_the_weights_alone_are_not():
@@ -139,14 +139,14 @@ def test_two_models_that_share_weights_cannot_each_leave_out_the_others_updates(
     first.fit(FEATURES, LABELS, epochs=1, steps_per_epoch=2, verbose=0)
     with pytest.raises(ValueError, match="trunk/kernel.*compile both with one ledger"):
         second.fit(FEATURES, LABELS, verbose=0)
-    assert second.ledger.updates == 0
+    assert second.ledger.steps == 0
     assert "trunk/kernel" in second.privacy_report()["notes"][-1]
     assert compose([first.ledger, second.ledger], 1e-5).segments == (Segment(plan().settings, 2),)
 
     second = compiled(second, plan(), seed=8)  # takes over what the trunk has cost
-    assert second.ledger.updates == 2
+    assert second.ledger.steps == 2
     second.fit(FEATURES, LABELS, verbose=0)
-    assert second.ledger.updates == 4
+    assert second.ledger.steps == 4
     assert "trunk/kernel" in first.privacy_report()["notes"][-1]
     with pytest.raises(ValueError, match="another ledger"):
         first.fit(FEATURES, LABELS, verbose=0)
@@ -156,7 +156,7 @@ def test_what_a_model_cost_outlives_it():
     first, second = two_models_on_one_trunk()
     compiled(first, plan()).fit(FEATURES, LABELS, verbose=0)
     del first
-    assert compiled(second, plan()).ledger.updates == 4
+    assert compiled(second, plan()).ledger.steps == 4
 
 
 def test_models_that_share_weights_and_a_ledger_go_on():
@@ -169,13 +169,13 @@ def test_models_that_share_weights_and_a_ledger_go_on():
         warnings.simplefilter("error")
         for model in (first, second):
             model.fit(FEATURES, LABELS, epochs=1, steps_per_epoch=2, verbose=0)
-    assert ledger.updates == 4
+    assert ledger.steps == 4
     assert first.privacy_report()["notes"] == second.privacy_report()["notes"]
 
 
 def test_b15_without_noise_the_planned_steps_are_still_a_wall():
     bare = plan(noise=0.0)
-    other = Segment(UpdateSettings(500, 50, 1.0, 1.0), 3)
-    assert bare.affordable_updates([other]) == 4
-    assert bare.affordable_updates([other, Segment(bare.settings, 3)]) == 1
-    assert bare.affordable_updates([other, Segment(bare.settings, 9)]) == 0
+    other = Segment(StepSettings(500, 50, 1.0, 1.0), 3)
+    assert bare.affordable_steps([other]) == 4
+    assert bare.affordable_steps([other, Segment(bare.settings, 3)]) == 1
+    assert bare.affordable_steps([other, Segment(bare.settings, 9)]) == 0

@@ -1,4 +1,4 @@
-"""Regularisation losses are functions of the weights alone: outside of clipping, once an update."""
+"""Regularisation losses are functions of the weights alone: outside of clipping, once a step."""
 
 import keras
 import numpy as np

@@ -18,17 +18,17 @@ STEPS = 10
 
 
 class StopAfter(keras.callbacks.Callback):
-    def __init__(self, updates):
+    def __init__(self, steps):
         super().__init__()
-        self._updates = updates
+        self._steps = steps
 
     def on_train_batch_end(self, batch, logs=None):
-        if self.model.optimizer.iterations.numpy() >= self._updates:
+        if self.model.optimizer.iterations.numpy() >= self._steps:
             self.model.stop_training = True
 
 
 def run(folder, seed, stop=STEPS, checkpoint=True, rate=0.1, source=None, **options):
-    """Trains from the folder's latest checkpoint until ``stop`` updates of the weights."""
+    """Trains from the folder's latest checkpoint until ``stop`` steps of the weights."""
     plan = tfdp.PrivacyPlan(500, 50, STEPS, 1.0, noise_multiplier=1.0, delta=1e-5, accountant="rdp")
     with Ledger(folder / "ledger.jsonl") as ledger:
         optimizer = tfdp.optimizers.DPAdam(rate, privacy=plan)
@@ -38,7 +38,7 @@ def run(folder, seed, stop=STEPS, checkpoint=True, rate=0.1, source=None, **opti
         callbacks = [StopAfter(stop), *([saver] if checkpoint else [])]
         data = separable() if source is None else (source,)
         model.fit(*data, verbose=0, callbacks=callbacks)
-        return model.get_weights(), ledger.updates, restored, model.privacy_report()
+        return model.get_weights(), ledger.steps, restored, model.privacy_report()
 
 
 def test_f2_a_seeded_run_stopped_and_resumed_equals_an_uninterrupted_one(tmp_path):
@@ -56,7 +56,7 @@ def test_f2_a_seeded_run_stopped_and_resumed_equals_an_uninterrupted_one(tmp_pat
 def test_seeded_updates_lost_by_a_crash_are_repeated_as_the_same_release(tmp_path):
     whole, _, _, _ = run(tmp_path / "whole", seed=3)
     run(tmp_path / "crash", seed=3, stop=4)
-    run(tmp_path / "crash", seed=3, stop=7, checkpoint=False)  # three updates never saved
+    run(tmp_path / "crash", seed=3, stop=7, checkpoint=False)  # three steps never saved
     parts, counted, _, _ = run(tmp_path / "crash", seed=3)
     assert counted == STEPS
     for a, b in zip(whole, parts, strict=True):
@@ -79,7 +79,7 @@ def test_seeded_updates_made_again_under_other_settings_are_counted_again(tmp_pa
     run(tmp_path, seed=3, stop=7, checkpoint=False)
     run(tmp_path, **{"seed": 3, **change})
     *_, before, last = Ledger.read(tmp_path / "ledger.jsonl").entries
-    assert (last.first, last.updates) == (4, 3) and last.stream != before.stream
+    assert (last.first, last.steps) == (4, 3) and last.stream != before.stream
 
 
 def test_seeded_updates_made_again_under_equal_settings_of_numpy_are_counted_once(tmp_path):
@@ -105,7 +105,7 @@ def test_a_crash_before_the_first_checkpoint_finds_the_first_weights(tmp_path):
     assert CheckpointEvery(again, tmp_path).restore()
     for a, b in zip(first, again.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
-    assert again.ledger.updates == 0 and model.ledger.updates == 1
+    assert again.ledger.steps == 0 and model.ledger.steps == 1
 
 
 def test_updates_lost_by_a_crash_stay_counted_and_the_budget_is_a_wall(tmp_path):
@@ -115,7 +115,7 @@ def test_updates_lost_by_a_crash_stay_counted_and_the_budget_is_a_wall(tmp_path)
     _, counted, _, report = run(tmp_path, seed=None)
     assert counted == STEPS
     assert report["steps"] == STEPS
-    with pytest.raises(ValueError, match="plan of 10 updates"):
+    with pytest.raises(ValueError, match="plan of 10 steps"):
         run(tmp_path, seed=None)
 
 
@@ -155,7 +155,7 @@ def test_sampling_that_fit_does_not_execute_is_refused_before_any_update():
         model = compiled(classifier(), plan)
         with pytest.raises(ValueError, match=message):
             model.fit(features, labels, verbose=0)
-        assert model.ledger.updates == 0
+        assert model.ledger.steps == 0
 
 
 def test_the_log_of_a_killed_run_loses_no_line_but_the_one_that_was_cut(tmp_path):
@@ -174,15 +174,15 @@ def test_checkpoints_of_an_earlier_run_are_not_trained_past(tmp_path):
     saver = CheckpointEvery(model, tmp_path / "checkpoints")
     with pytest.raises(ValueError, match=r"Call restore\(\) before fit"):
         model.fit(*separable(), verbose=0, callbacks=[saver])
-    assert model.ledger.updates == 0
+    assert model.ledger.steps == 0
     saver.restore()
-    assert model.ledger.updates == 4
+    assert model.ledger.steps == 4
 
 
 def test_a_ledger_file_that_lacks_what_a_checkpoint_knows_is_refused(tmp_path):
     run(tmp_path, seed=None, stop=4)
     (tmp_path / "ledger.jsonl").unlink()
-    with pytest.raises(LedgerError, match="lacks 4 updates"):
+    with pytest.raises(LedgerError, match="lacks 4 steps"):
         run(tmp_path, seed=None)
 
 
@@ -202,7 +202,7 @@ def counted(folder, **kwargs):
 
 
 def test_a_run_stopped_twice_and_resumed_counts_the_unreadable_records_of_a_single_one(tmp_path):
-    """One of the stops takes updates away; the single run reads nothing that it does not draw."""
+    """One of the stops takes steps away; the single run reads nothing that it does not draw."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     sampler = PoissonSampler(500, 0.1, NoiseKey.from_seed(3).child("sampling").as_int())
     drawn = {int(i) for update in range(STEPS) for i in sampler.indices(update)}

@@ -110,7 +110,7 @@ def test_noise_too_small_for_the_grid_is_refused_before_the_first_update():
     model = compiled(classifier(), p, seed=None)
     with pytest.raises(ValueError, match="noise_multiplier 1e-06"):
         model.fit(features, labels, verbose=0)
-    assert model.ledger.updates == 0
+    assert model.ledger.steps == 0
 
 
 @pytest.mark.parametrize("devices", [2])

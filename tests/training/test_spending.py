@@ -28,9 +28,9 @@ def trained(**kwargs):
 def test_a_saved_and_loaded_model_goes_on_with_what_was_spent(tmp_path):
     trained().save(tmp_path / "model.keras")
     model = compiled(keras.models.load_model(tmp_path / "model.keras"), plan(steps=2 * STEPS))
-    assert model.ledger.updates == STEPS and model.updates_left == STEPS
+    assert model.ledger.steps == STEPS and model.steps_left == STEPS
     model.fit(*separable(), verbose=0)
-    assert model.ledger.updates == 2 * STEPS
+    assert model.ledger.steps == 2 * STEPS
     assert model.privacy_report()["steps"] == 2 * STEPS
 
 
@@ -38,23 +38,23 @@ def test_a_loaded_model_counts_on_though_another_optimizer_came_between(tmp_path
     trained().save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     loaded.compile("sgd", "mse")
-    assert compiled(loaded, plan()).ledger.updates == STEPS
+    assert compiled(loaded, plan()).ledger.steps == STEPS
 
 
 @pytest.mark.parametrize("seed", [None, 7])
 def test_compiling_again_counts_on_with_and_without_a_seed(seed):
     model = trained(seed=seed)
-    with pytest.raises(ValueError, match="plan of 4 updates"):
+    with pytest.raises(ValueError, match="plan of 4 steps"):
         compiled(model, plan(), seed=seed).fit(*separable(), verbose=0)
     model = compiled(model, plan(steps=2 * STEPS), seed=seed)
     model.fit(*separable(), verbose=0)
-    assert model.ledger.updates == 2 * STEPS
+    assert model.ledger.steps == 2 * STEPS
 
 
 def test_another_ledger_takes_over_what_was_spent():
     ledger = Ledger()
     model = compiled(trained(), plan(), ledger=ledger)
-    assert model.ledger is ledger and ledger.updates == STEPS
+    assert model.ledger is ledger and ledger.steps == STEPS
 
 
 def test_two_seeded_models_with_one_ledger_count_twice():
@@ -63,13 +63,13 @@ def test_two_seeded_models_with_one_ledger_count_twice():
         compiled(classifier(), plan(steps=2 * STEPS), ledger=ledger).fit(
             *separable(), epochs=1, steps_per_epoch=STEPS, verbose=0
         )
-    assert ledger.updates == 2 * STEPS
+    assert ledger.steps == 2 * STEPS
 
 
 def test_a_private_model_inside_another_brings_its_spending():
     inner = trained()
     outer = keras.Sequential([keras.Input((10,)), inner, keras.layers.Dense(2)])
-    assert compiled(outer, plan()).ledger.updates == STEPS
+    assert compiled(outer, plan()).ledger.steps == STEPS
 
 
 def test_a_callback_that_puts_weights_back_without_their_ledger_is_refused(tmp_path):
@@ -84,7 +84,7 @@ def test_a_callback_that_puts_weights_back_without_their_ledger_is_refused(tmp_p
 
     with pytest.raises(ValueError, match="A callback put back other weights"):
         model.fit(*separable(), verbose=0, callbacks=[PutBack()])
-    assert model.ledger.updates == 0
+    assert model.ledger.steps == 0
 
 
 def _through_weights(source, target, folder):
@@ -106,9 +106,9 @@ def test_weights_that_came_without_their_ledger_are_neither_reported_nor_trained
     source, target = trained(), compiled(classifier(), plan(steps=2 * STEPS))
     bring(source, target, tmp_path)
     for use in (target.privacy_report, lambda: target.fit(*separable(), verbose=0)):
-        with pytest.raises(ValueError, match="made 4 updates and the ledger holds 0.*load_model"):
+        with pytest.raises(ValueError, match="made 4 steps and the ledger holds 0.*load_model"):
             use()
-    assert target.ledger.updates == 0
+    assert target.ledger.steps == 0
     target.compile(target.optimizer, target.loss, ledger=source.ledger)  # the cure
     target.fit(*separable(), verbose=0)
     assert target.privacy_report()["steps"] == 2 * STEPS
@@ -123,11 +123,11 @@ def test_a_seeded_run_set_back_would_make_its_noise_again_and_is_refused(tmp_pat
     features, labels = separable()
     with pytest.raises(ValueError, match="seed=7: optimizer.iterations was set back from 4 to 0"):
         model.fit(-features, labels, verbose=0)
-    assert model.ledger.updates == STEPS
+    assert model.ledger.steps == STEPS
     assert "releases that share a seed share their noise" in str(model.privacy_report()["notes"])
     unseeded = compiled(model, plan(steps=3 * STEPS), seed=None)  # the cure
     unseeded.fit(-features, labels, verbose=0)
-    assert unseeded.ledger.updates == 3 * STEPS
+    assert unseeded.ledger.steps == 3 * STEPS
 
 
 def test_an_optimizer_of_other_weights_is_refused_and_their_ledger_stays():
@@ -140,7 +140,7 @@ def test_an_optimizer_of_other_weights_is_refused_and_their_ledger_stays():
     late.optimizer.build(first.trainable_variables)
     with pytest.raises(ValueError, match="optimizer of other weights"):
         late.fit(*separable(), verbose=0)
-    assert late.ledger.updates == 0
+    assert late.ledger.steps == 0
 
 
 @pytest.mark.parametrize("save", ["method", "function"])
@@ -156,7 +156,7 @@ def test_a_model_is_saved_with_its_own_ledger_whatever_its_optimizer_was_used_fo
         keras.saving.save_model(first, tmp_path / "model.keras")
     assert optimizer.ledger is other
     loaded = keras.models.load_model(tmp_path / "model.keras")
-    assert compiled(loaded, plan()).ledger.updates == 1
+    assert compiled(loaded, plan()).ledger.steps == 1
 
 
 def test_fit_inside_fit_and_compile_inside_fit_are_refused():
@@ -174,7 +174,7 @@ def test_fit_inside_fit_and_compile_inside_fit_are_refused():
 
     model = compiled(classifier(), plan())
     model.fit(*separable(), verbose=0, callbacks=[Again()])
-    assert len(refused) == 2 * STEPS and model.ledger.updates == STEPS
+    assert len(refused) == 2 * STEPS and model.ledger.steps == STEPS
     assert all("training" in message for message in refused)
     with pytest.raises(ValueError, match="has been spent"):  # and not for ever
         model.fit(*separable(), verbose=0)
@@ -199,7 +199,7 @@ def test_two_threads_cannot_train_one_model_at_once():
     thread.start()
     model.fit(*separable(), verbose=0, callbacks=[WaitForIt()])
     assert ["training already" in error for error in errors] == [True]
-    assert model.ledger.updates == STEPS
+    assert model.ledger.steps == STEPS
 
 
 def test_a_replaced_optimizer_is_refused():
@@ -220,7 +220,7 @@ def test_what_the_ledger_describes_cannot_be_exchanged_after_compile():
     model.optimizer.ledger = Ledger()
     with pytest.raises(ValueError, match="ledger was replaced"):
         model.fit(*separable(), verbose=0)
-    assert model.ledger.updates == 0
+    assert model.ledger.steps == 0
     with pytest.raises(TypeError, match=r"ledger='folder': .*Ledger\('folder'\)"):
         compiled(classifier(), plan(), ledger="folder")
 
@@ -233,7 +233,7 @@ def test_c11_a_layer_frozen_by_a_callback_stops_the_run_before_the_next_update()
     model = compiled(classifier(), plan())
     with pytest.raises(ValueError, match="trainable weights changed"):
         model.fit(*separable(), verbose=0, callbacks=[Freeze()])
-    assert model.ledger.updates == 1
+    assert model.ledger.steps == 1
 
 
 def test_a_training_step_or_loss_of_the_models_own_is_refused_by_name():
@@ -255,7 +255,7 @@ def test_no_delta_and_other_numbers_than_the_plans_are_refused_before_the_first_
     ):
         with pytest.raises(ValueError, match=message):
             model.fit(*separable(), verbose=0, **kwargs)
-        assert model.ledger.updates == 0
+        assert model.ledger.steps == 0
 
 
 def test_callbacks_that_steer_by_private_metrics_are_warned_of():

@@ -36,7 +36,7 @@ def test_d2_d3_d6_e1_weights_equal_one_device_at_zero_noise_with_uneven_and_empt
     assert one["report"]["counts"]["non_finite_examples"] > 0
     assert one["loss"] == pytest.approx(many["loss"], rel=1e-5)  # C15: over all replicas
     assert one["accuracy"] == pytest.approx(many["accuracy"], abs=1e-6)
-    assert one["updates"] == many["updates"] == 40
+    assert one["steps"] == many["steps"] == 40
     assert min(one["drawn"]) == 0 and max(one["drawn"]) > 4
     assert one["settings"] != many["settings"]  # microbatches, and so dropout, may be others
 
@@ -87,12 +87,12 @@ def test_a_model_made_outside_the_strategy_is_refused_by_name_and_spends_nothing
                     attempt()
             except ValueError as error:
                 print(error)
-        print(late.ledger.updates, "updates")
+        print(late.ledger.steps, "steps")
         """,
         devices=2,
     )
     assert printed.count("kernel, were made outside the scope of the MirroredStrategy") == 2
-    assert "0 updates" in printed
+    assert "0 steps" in printed
 
 
 def test_a_second_strategy_that_tensorflow_confuses_with_the_first_spends_nothing(run_in_fork):
@@ -108,12 +108,12 @@ def test_a_second_strategy_that_tensorflow_confuses_with_the_first_spends_nothin
                 model.fit(*separable(), verbose=0)
             except ValueError as error:
                 print(error)
-            print(model.ledger.updates, "updates")
+            print(model.ledger.steps, "steps")
         """,
         devices=2,
     )
-    assert "1 updates\nThe replicas cannot add up" in printed
-    assert "make one strategy" in printed and "0 updates" in printed
+    assert "1 steps\nThe replicas cannot add up" in printed
+    assert "make one strategy" in printed and "0 steps" in printed
 
 
 def test_workers_on_two_machines_agree_with_one_device(run_in_fork):

@@ -79,7 +79,7 @@ def test_a_keras_model_of_the_head_goes_on_with_what_the_head_has_cost(behind):
         tfdp.optimizers.DPSGD(0.1, privacy=plan),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
-    assert model.ledger.updates == 32
+    assert model.ledger.steps == 32
     assert model.privacy_report()["epsilon"] == pytest.approx(spent, rel=1e-6)
 
 

@@ -128,7 +128,7 @@ def test_from_pictures_to_a_table(toys, run_in_subprocess):
     exported = f"{toys / 'run'}: tuned, epsilon 8.0"
     assert runs.parts[f"{exported}, tuning of the export"] == runs.parts[f"{exported}, tuning"]
     biases = runs.parts[f"{toys / 'run'}: biases, epsilon 8.0, seed 0"]
-    assert [(part.settings.sampling, part.updates) for part in biases] == [("poisson", 9)]
+    assert [(part.settings.sampling, part.steps) for part in biases] == [("poisson", 9)]
     assert 7.9 < epsilon(biases, 1e-4).epsilon <= 8.0
 
 
@@ -291,7 +291,7 @@ def test_a_study_cut_off_within_what_a_run_spent_goes_on(tmp_path):
     """The last field is half a JSON then, and neither the study nor the sum of costs stops."""
     path = tmp_path / "results.csv"
     spent = '[{"settings": {"num_examples": 300, "batch_size": 300, "noise_multiplier": 1.0, '
-    spent += '"clip_norm": 1.0, "sampling": "full_batch"}, "updates": 1}]'
+    spent += '"clip_norm": 1.0, "sampling": "full_batch"}, "steps": 1}]'
     for seed in range(2):
         ResultsFile(path).add(Result("auto", 1.0, 1e-5, 1.0, seed, 0.9, 0.1, spent=spent))
     text = path.read_text().rstrip()

@@ -65,12 +65,12 @@ def test_nothing_is_published_twice_or_unbooked():
     ledger = Ledger()
     spending = _spending([Release("a", 0.5), Release("b", 0.5, count=2)], ledger=ledger)
     spending.publish("a", np.zeros(1), sensitivity=1.0)
-    assert ledger.updates == 1
+    assert ledger.steps == 1
     with pytest.raises(OverspentError, match="published 1 times"):
         spending.publish("a", np.zeros(1), sensitivity=1.0)
     with pytest.raises(OverspentError, match="not in the budget"):
         spending.publish("c", np.zeros(1), sensitivity=1.0)
-    assert ledger.updates == 1
+    assert ledger.steps == 1
 
 
 def test_a_release_is_booked_before_its_result_exists(monkeypatch):
@@ -80,7 +80,7 @@ def test_a_release_is_booked_before_its_result_exists(monkeypatch):
     )  # the process dies while noise is drawn
     with pytest.raises(ZeroDivisionError):
         spending.publish("a", np.zeros(1), sensitivity=1.0)
-    assert spending.ledger.updates == 1
+    assert spending.ledger.steps == 1
 
 
 def test_noise_has_the_stated_deviation_and_scales_with_sensitivity():

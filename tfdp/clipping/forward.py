@@ -14,7 +14,7 @@ from tfdp.clipping.terms.base import select_rows
 
 
 class Batch(NamedTuple):
-    """Rows of one sub-batch, all of the same static shape.
+    """Rows of one microbatch, all of the same static shape.
 
     Attributes:
       x: Inputs, nested as the model takes them; every leaf ``[B, ...]``.

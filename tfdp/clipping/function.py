@@ -1,4 +1,4 @@
-"""The clipped gradient sum of one sub-batch as a pure, XLA-compiled function."""
+"""The clipped gradient sum of one microbatch as a pure, XLA-compiled function."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tfdp.clipping.vectorized import vectorized
 
 
 class Clipped(NamedTuple):
-    """What one sub-batch gives.
+    """What one microbatch gives.
 
     Attributes:
       sums: Clipped gradient sum of every trainable variable, at least float32.
@@ -61,7 +61,7 @@ class ClippedGradient:
       with_outputs: Whether to return the model's outputs, which metrics need.
       jit_compile: Whether XLA compiles the function. "auto" says yes, but for networks of
         convolutions on CPUs. What XLA has no form of is never compiled; a warning names it.
-      records_per_unit: How many consecutive rows are clipped together: the sum of their gradients
+      examples_per_user: How many consecutive rows are clipped together: the sum of their gradients
         is what has norm at most C. If it overflows the unit contributes nothing.
       public_examples: (x, y) or (x, y, sample_weight) of two rows or more that are not private,
         for models that made-up numbers do not suit: the model is looked over on them.
@@ -80,7 +80,7 @@ class ClippedGradient:
         engine: str = "auto",
         with_outputs: bool = False,
         jit_compile: bool | str = "auto",
-        records_per_unit: int = 1,
+        examples_per_user: int = 1,
         public_examples: Any = None,
     ):
         check_engine(engine)
@@ -98,7 +98,7 @@ class ClippedGradient:
             self._check_two_pass()
         self._engine = engine
         self._with_outputs = with_outputs
-        self._unit = records_per_unit
+        self._unit = examples_per_user
         self._public_examples = public_examples
         self._plans: dict[tuple, Plan] = {}
         self._functions = {

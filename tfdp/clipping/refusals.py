@@ -116,5 +116,5 @@ def refuse_writes(graph: tf.Graph, model: keras.Model) -> None:
         raise UnsupportedLayerError(
             f"The model {model.name!r} writes to a tf.Variable, table or queue while it trains "
             f"({', '.join(found)}), past the noise. Keep such state in weights of the layer "
-            "(self.add_weight(..., trainable=False)), whose updates are dropped, or do without."
+            "(self.add_weight(..., trainable=False)), whose steps are dropped, or do without."
         )

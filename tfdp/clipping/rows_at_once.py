@@ -13,7 +13,7 @@ _CHOICES = 200  # sizes that are compared, of either kind
 
 
 class Device(NamedTuple):
-    """What one kind of device asks of a sub-batch.
+    """What one kind of device asks of a microbatch.
 
     Attributes:
       limit: Bytes that its rows may take.
@@ -25,7 +25,7 @@ class Device(NamedTuple):
     overhead: int
 
 
-# On two cores of a CPU, sub-batches of 14 to 15 MB took twice as long a row as large ones, for
+# On two cores of a CPU, microbatches of 14 to 15 MB took twice as long a row as large ones, for
 # captioners of 0.3 and 6 million weights and a language model of 10 million. Above some hundred
 # MB a row takes up to a tenth longer: its intermediates have left the caches when the sums are
 # formed. Accelerators are hundreds of times as fast on rows, but not on what comes beside them.
@@ -36,16 +36,16 @@ _ACCELERATOR = Device(limit=2**32, overhead=2**29)
 def rows_at_once(
     row_bytes: int, counts: np.ndarray, probabilities: np.ndarray, sharing: int = 1
 ) -> int:
-    """Returns the size of sub-batches that is expected to take least time within the memory.
+    """Returns the size of microbatches that is expected to take least time within the memory.
 
-    Sub-batches have one static shape, so that the last one of an update is filled up with padding
+    Microbatches have one static shape, so that the last one of a step is filled up with padding
     that takes as long as rows: many small ones waste less on it, but each costs something itself.
 
     Args:
       row_bytes: What one row takes.
-      counts: ``[K]`` integers: the numbers of rows that an update may have.
+      counts: ``[K]`` integers: the numbers of rows that a step may have.
       probabilities: ``[K]``: how likely each of them is.
-      sharing: Replicas that handle the sub-batches of an update side by side.
+      sharing: Replicas that handle the microbatches of a step side by side.
     """
     device = _CPU if only_cpus() else _ACCELERATOR
     fit = max(1, device.limit // max(row_bytes, 1))

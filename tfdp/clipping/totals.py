@@ -1,4 +1,4 @@
-"""Clipped sums of sub-batches, added up."""
+"""Clipped sums of microbatches, added up."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ def no_sums(weights: Sequence[Any]) -> list[tf.Tensor]:
 
 
 def added(totals: Sequence[tf.Tensor], sums: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Adds the sums of a sub-batch to those of the ones before, in the dtypes of these."""
+    """Adds the sums of a microbatch to those of the ones before, in the dtypes of these."""
     return [a + tf.cast(b, a.dtype) for a, b in zip(totals, sums, strict=True)]

@@ -8,7 +8,7 @@ from tfdp.data.image_text import ImageTextSource
 from tfdp.data.indexable import IndexableSource
 from tfdp.data.pictures import RandomResizedCrop
 from tfdp.data.records import Pair, read_manifest
-from tfdp.data.source import RecordSource
+from tfdp.data.source import ExampleSource
 from tfdp.data.tokenizer import CaptionTokenizer
 
 __all__ = [
@@ -18,7 +18,7 @@ __all__ = [
     "IndexableSource",
     "Pair",
     "RandomResizedCrop",
-    "RecordSource",
+    "ExampleSource",
     "as_source",
     "batches",
     "icons_manifest",

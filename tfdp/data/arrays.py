@@ -7,12 +7,12 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp.data.leaves import as_leaf, as_parts, tensor_dtype
-from tfdp.data.source import Fetched, RecordSource
+from tfdp.data.source import ExampleSource, Fetched
 
 _NAMED = 5  # arrays that a message names
 
 
-class ArraySource(RecordSource):
+class ArraySource(ExampleSource):
     """Records along the first axis of arrays, or of nested dicts, tuples and lists of arrays.
 
     Anything that NumPy can view as an array will do: NumPy arrays and memory maps (read as they
@@ -69,7 +69,7 @@ class ArraySource(RecordSource):
         return self._length
 
     def fetch(self, indices: tf.Tensor, update: tf.Tensor) -> Fetched:
-        """Returns the rows at `indices`; see `RecordSource.fetch`."""
+        """Returns the rows at `indices`; see `ExampleSource.fetch`."""
         indices = tf.convert_to_tensor(indices, tf.int64)
         rows = tf.numpy_function(self._rows, [indices], self._dtypes, stateful=False)
         rows = tf.nest.flatten(rows)  # eagerly, one array alone comes without a list

@@ -6,10 +6,10 @@ import keras
 import tensorflow as tf
 
 from tfdp import checks
-from tfdp.data.source import RecordSource
+from tfdp.data.source import ExampleSource
 
 
-def batches(source: RecordSource, batch_size: int) -> tf.data.Dataset:
+def batches(source: ExampleSource, batch_size: int) -> tf.data.Dataset:
     """Every readable record of a source once, in order, in batches as Keras takes them.
 
     Args:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfdp.data.arrays import ArraySource
 from tfdp.data.indexable import IndexableSource
-from tfdp.data.source import RecordSource
+from tfdp.data.source import ExampleSource
 
 _WHY = (
     "Poisson sampling draws any record in any update, so it needs the number of records and "
@@ -17,16 +17,16 @@ _WHY = (
 )
 _INSTEAD = (
     "Pass arrays, a dict of arrays, an object with __len__ and __getitem__ such as "
-    "tfds.data_source(...), or a tfdp.data.RecordSource."
+    "tfds.data_source(...), or a tfdp.data.ExampleSource."
 )
 
 
-def as_source(x: Any, y: Any = None, sample_weight: Any = None) -> RecordSource:
+def as_source(x: Any, y: Any = None, sample_weight: Any = None) -> ExampleSource:
     """Turns the arguments of `fit` into a source of records.
 
     Args:
       x: Arrays, a nested structure of arrays, an indexable sequence of records that declares
-        what they look like (see `IndexableSource`), or a `RecordSource`.
+        what they look like (see `IndexableSource`), or a `ExampleSource`.
       y: Targets; only with arrays.
       sample_weight: Weights `[N]` or `[N, T]`; only with arrays.
 
@@ -45,10 +45,10 @@ def as_source(x: Any, y: Any = None, sample_weight: Any = None) -> RecordSource:
         )
     if isinstance(x, Iterator):
         raise TypeError(f"x is a generator or iterator of unknown size. {_WHY} {_INSTEAD}")
-    if isinstance(x, RecordSource) or _is_indexable(x):
+    if isinstance(x, ExampleSource) or _is_indexable(x):
         _refuse_with_records("y", y)
         _refuse_with_records("sample_weight", sample_weight)
-        return x if isinstance(x, RecordSource) else IndexableSource(x)
+        return x if isinstance(x, ExampleSource) else IndexableSource(x)
     return ArraySource(x, y, sample_weight)
 
 

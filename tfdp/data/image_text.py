@@ -12,7 +12,7 @@ from tfdp.data.loader import PairLoader
 from tfdp.data.pairs import PairFiles, PairList, Pairs
 from tfdp.data.pictures import RandomResizedCrop
 from tfdp.data.records import Pair
-from tfdp.data.source import Fetched, RecordSource
+from tfdp.data.source import ExampleSource, Fetched
 from tfdp.data.tally import Tally
 from tfdp.data.tokenizer import CaptionTokenizer
 
@@ -23,7 +23,7 @@ NORMALIZATIONS = {
 }
 
 
-class ImageTextSource(RecordSource):
+class ImageTextSource(ExampleSource):
     """Picture-caption pairs, ready for teacher forcing.
 
     `fetch` returns `x = {"image": float32 [M, S, S, 3], "tokens": int32 [M, L - 1]}` and
@@ -60,7 +60,7 @@ class ImageTextSource(RecordSource):
           image_size: Pixels along a side.
           max_length: Ids of a caption with start and end; longer captions are cut and counted.
           split: Which split of a folder.
-          augment: Random crops, anew in each update; None takes the middle square.
+          augment: Random crops, anew in each step; None takes the middle square.
           normalization: "half" maps to [-1, 1], "imagenet" uses ImageNet's mean and SD.
           crop_share: Side of the middle square over the picture's shorter side, without
             augmentation; 224 / 256 is usual for photographs.
@@ -112,7 +112,7 @@ class ImageTextSource(RecordSource):
         return {**super()._tallies(), "truncated_captions": self._truncated}
 
     def fetch(self, indices: tf.Tensor, update: tf.Tensor) -> Fetched:
-        """Returns the pairs at `indices`; see `RecordSource.fetch`."""
+        """Returns the pairs at `indices`; see `ExampleSource.fetch`."""
         indices = tf.convert_to_tensor(indices, tf.int64)
         update = tf.convert_to_tensor(update, tf.int64)
         pixels, captions, readable = tf.numpy_function(

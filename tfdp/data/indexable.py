@@ -10,13 +10,13 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp.data.leaves import as_leaf, as_parts
-from tfdp.data.source import Fetched, RecordSource
+from tfdp.data.source import ExampleSource, Fetched
 from tfdp.data.spec import as_declared, by_part, declared_spec, written
 
 _TRIED = 100  # records that are looked at before anything is spent
 
 
-class IndexableSource(RecordSource):
+class IndexableSource(ExampleSource):
     """Records of a random-access sequence, such as a `tfds.data_source`.
 
     ```python
@@ -81,7 +81,7 @@ class IndexableSource(RecordSource):
         return len(self._sequence)
 
     def fetch(self, indices: tf.Tensor, update: tf.Tensor) -> Fetched:
-        """Returns the records at `indices`; see `RecordSource.fetch`."""
+        """Returns the records at `indices`; see `ExampleSource.fetch`."""
         indices = tf.convert_to_tensor(indices, tf.int64)
         dtypes = [*(spec.dtype for spec in self._specs), tf.bool]
         *rows, valid = tf.numpy_function(self._rows, [indices], dtypes)

@@ -12,7 +12,7 @@ from tfdp.data.tally import Tally, kept_in
 Fetched = tuple[Any, Any, "tf.Tensor | None", "tf.Tensor"]
 
 
-class RecordSource(abc.ABC):
+class ExampleSource(abc.ABC):
     """Records with random access: what Poisson sampling inside `fit` needs.
 
     One record is the unit of privacy. A record that cannot be read is not an error that stops a
@@ -62,7 +62,7 @@ class RecordSource(abc.ABC):
         ```
 
         What earlier processes met is counted from the start, each record once, and what is met in
-        the block is in the file before an update can use it. The file says which records these
+        the block is in the file before a step can use it. The file says which records these
         are, so it is for whoever holds them.
 
         Args:

@@ -7,8 +7,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp.data import RecordSource, batches
-from tfdp.evaluation.numbered import NumberedRecords
+from tfdp.data import ExampleSource, batches
+from tfdp.evaluation.numbered import NumberedExamples
 from tfdp.models import PAD_ID
 
 
@@ -38,7 +38,7 @@ class CaptionLoss:
 
 def caption_loss(
     model: keras.Model,
-    source: RecordSource,
+    source: ExampleSource,
     *,
     batch_size: int = 64,
     limit: int | None = None,
@@ -73,12 +73,12 @@ def caption_loss(
 
 def score_captions(
     token_nll: Callable[[Any, tf.Tensor], tf.Tensor],
-    source: RecordSource,
+    source: ExampleSource,
     batch_size: int,
     limit: int | None,
 ) -> CaptionLoss:
     """Averages `token_nll(x, targets) -> float32 [B, L]` over the captions of a source."""
-    records = NumberedRecords(source, limit)
+    records = NumberedExamples(source, limit)
     pairs = batches(records, batch_size)
     (inputs, _), ids, *_ = pairs.element_spec  # one trace for all batches, the last one too
 

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfdp.data import RecordSource, batches
-from tfdp.evaluation.numbered import NumberedRecords
+from tfdp.data import ExampleSource, batches
+from tfdp.evaluation.numbered import NumberedExamples
 
 
 def extract_features(
     function: Callable[[Any], tf.Tensor],
-    source: RecordSource,
+    source: ExampleSource,
     *,
     batch_size: int = 64,
     limit: int | None = None,
@@ -32,7 +32,7 @@ def extract_features(
     """
     compiled = tf.function(function, autograph=False, reduce_retracing=True)
     rows, kept = [], []
-    for (x, index), *_ in batches(NumberedRecords(source, limit), batch_size):
+    for (x, index), *_ in batches(NumberedExamples(source, limit), batch_size):
         values = np.asarray(compiled(x), dtype=np.float32)
         rows.append(values.reshape(len(values), -1))
         kept.append(index.numpy())

@@ -26,14 +26,14 @@ def plot_training_curve(
     held_out: tuple[Sequence[int], Sequence[float]] | None = None,
     references: Mapping[str, float] | None = None,
 ) -> Path:
-    """Draws loss (left axis) and the privacy spent (right axis) against updates.
+    """Draws loss (left axis) and the privacy spent (right axis) against steps.
 
     Args:
         path: the PNG file to write; its folder is made if it is missing.
         steps: update numbers, `[K]`.
-        loss: training loss at those updates, `[K]`, in nats per token, averaged within each caption
+        loss: training loss at those steps, `[K]`, in nats per token, averaged within each caption
             and then over captions; so are the other losses.
-        epsilon: privacy spent after those updates, `[K]`; points that are not finite (a run without
+        epsilon: privacy spent after those steps, `[K]`; points that are not finite (a run without
             noise) are not drawn.
         delta: named on the axis, if given.
         held_out: update numbers and held-out loss, drawn as points.

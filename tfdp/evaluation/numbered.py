@@ -2,17 +2,17 @@
 
 import tensorflow as tf
 
-from tfdp.data import RecordSource
+from tfdp.data import ExampleSource
 from tfdp.data.source import Fetched
 
 
-class NumberedRecords(RecordSource):
+class NumberedExamples(ExampleSource):
     """The first records of a source; `x` becomes `(x, index)`.
 
     The index survives where unreadable records are left out, so that labels can be lined up.
     """
 
-    def __init__(self, source: RecordSource, limit: int | None = None):
+    def __init__(self, source: ExampleSource, limit: int | None = None):
         """Creates the source.
 
         Args:
@@ -34,6 +34,6 @@ class NumberedRecords(RecordSource):
         return self._length
 
     def fetch(self, indices: tf.Tensor, update: tf.Tensor) -> Fetched:
-        """The records of the source, with `indices` beside `x`; see `RecordSource.fetch`."""
+        """The records of the source, with `indices` beside `x`; see `ExampleSource.fetch`."""
         x, y, sample_weight, valid = self._source.fetch(indices, update)
         return (x, indices), y, sample_weight, valid

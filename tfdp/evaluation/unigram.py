@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tfdp.data import RecordSource
+from tfdp.data import ExampleSource
 from tfdp.evaluation.caption_loss import CaptionLoss, score_captions
 from tfdp.models import PAD_ID
 
@@ -46,7 +46,7 @@ def unigram_log_probabilities(
 def unigram_loss(
     public_tokens: Iterable[npt.ArrayLike],
     vocabulary_size: int,
-    source: RecordSource,
+    source: ExampleSource,
     *,
     batch_size: int = 64,
     limit: int | None = None,

@@ -118,7 +118,7 @@ class PrivateOptimizer(_MIXIN):
         if unused:
             raise ValueError(f"rate_factors: no variable has {unused} in its path, of {paths}.")
         super().build(variables)
-        if self.ledger is not None and self.ledger.updates:
+        if self.ledger is not None and self.ledger.steps:
             note_training(variables, self.ledger)
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:

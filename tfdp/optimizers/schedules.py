@@ -12,7 +12,7 @@ def warmup_cosine(
 ) -> keras.optimizers.schedules.LearningRateSchedule:
     """Linear warm-up to ``peak``, then half a cosine down to zero.
 
-    The first update already moves the weights: it is paid for in privacy, so a rate of zero
+    The first step already moves the weights: it is paid for in privacy, so a rate of zero
     would waste it.
 
     Args:

@@ -17,7 +17,7 @@ from tfdp.privacy.accounting import (
 from tfdp.privacy.calibration import (
     batch_size_for_epsilon,
     noise_for_epsilon,
-    updates_for_epsilon,
+    steps_for_epsilon,
 )
 from tfdp.privacy.clipping import (
     CLIPPINGS,
@@ -32,7 +32,7 @@ from tfdp.privacy.interpretation import expected_coverage, expected_epochs, most
 from tfdp.privacy.ledger import Ledger, LedgerBusyError, LedgerEntry, LedgerError
 from tfdp.privacy.plan import PrivacyPlan, steps_for_epochs
 from tfdp.privacy.report import PrivacyReport, build_report
-from tfdp.privacy.settings import ADJACENCIES, SAMPLINGS, Segment, UpdateSettings
+from tfdp.privacy.settings import ADJACENCIES, SAMPLINGS, Segment, StepSettings
 from tfdp.privacy.solve import solve_plan
 from tfdp.privacy.verification import Verification, verify
 
@@ -58,7 +58,7 @@ __all__ = [
     "PrivacyReport",
     "QuantileClipping",
     "Segment",
-    "UpdateSettings",
+    "StepSettings",
     "Verification",
     "batch_size_for_epsilon",
     "build_report",
@@ -75,6 +75,6 @@ __all__ = [
     "solve_plan",
     "steps_for_epochs",
     "tensorflow_privacy_statement",
-    "updates_for_epsilon",
+    "steps_for_epsilon",
     "verify",
 ]

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from tfdp.privacy.settings import UpdateSettings
+from tfdp.privacy.settings import StepSettings
 
 
 class LedgerError(ValueError):
@@ -20,16 +20,16 @@ class LedgerEntry:
     Attributes:
         id: random name of the segment; only the process that began a segment adds to it.
         started: when it began, UTC, ISO 8601.
-        settings: what each update did.
-        updates: how many were made.
-        stream: name of the randomness the updates were numbered in, or None.
-        first: number of the first update in that stream; 0 without one.
+        settings: what each step did.
+        steps: how many were made.
+        stream: name of the randomness the steps were numbered in, or None.
+        first: number of the first step in that stream; 0 without one.
     """
 
     id: str
     started: str
-    settings: UpdateSettings
-    updates: int
+    settings: StepSettings
+    steps: int
     stream: str | None = None
     first: int = 0
 
@@ -40,9 +40,9 @@ class LedgerEntry:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> LedgerEntry:
         """The inverse of `to_dict`."""
-        return cls(**{**values, "settings": UpdateSettings.from_dict(values["settings"])})
+        return cls(**{**values, "settings": StepSettings.from_dict(values["settings"])})
 
-    def covers(self, settings: UpdateSettings, stream: str, update: int) -> bool:
+    def covers(self, settings: StepSettings, stream: str, update: int) -> bool:
         """Whether it holds that very update: same settings, same randomness, same number."""
         same = self.settings == settings and self.stream == stream
-        return same and self.first <= update < self.first + self.updates
+        return same and self.first <= update < self.first + self.steps

@@ -150,7 +150,7 @@ def _encode(entries: Sequence[LedgerEntry]) -> tuple[list[bytes], list[str]]:
     for entry in entries:
         checks.append(_check(checks[-1], entry))
         rest = entry.to_dict()
-        del rest["updates"]
+        del rest["steps"]
         body = json.dumps(rest)[1:].encode()
         lines.append(_pad(_head(entry, checks[-1]) + body))
     return lines, checks
@@ -158,7 +158,7 @@ def _encode(entries: Sequence[LedgerEntry]) -> tuple[list[bytes], list[str]]:
 
 def _head(entry: LedgerEntry, check: str) -> bytes:
     """The beginning of a line, the part that changes: always of the same width."""
-    return f'{{"updates": {entry.updates:12d}, "check": "{check}", '.encode()
+    return f'{{"steps": {entry.steps:12d}, "check": "{check}", '.encode()
 
 
 def _pad(line: bytes) -> bytes:

@@ -17,7 +17,7 @@ _FROM_LEDGER = (
     "count_noise_standard_deviation noise_standard_deviation noise_convention noise_mechanism "
     "sampling sampling_probability expected_batch_size num_examples adjacency steps "
     "expected_epochs expected_coverage attacker_true_positive_rate epsilon_of_groups "
-    "records_per_unit segments tensorflow_privacy_statement"
+    "examples_per_user segments tensorflow_privacy_statement"
 ).split()
 _FROM_PLAN = ("delta", "target_epsilon", "planned_steps")
 #: What is said in the words of one version of this package.

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfdp.privacy.settings import UpdateSettings
+from tfdp.privacy.settings import StepSettings
 
 _ADJACENCY = {
     "add_or_remove_one": "data sets that differ by the presence of one record",
@@ -17,14 +17,14 @@ _ADJACENCY = {
     "replace_one": "data sets in which one record is replaced by another",
 }
 _SAMPLING = {
-    "poisson": "each record took part in each update on its own coin, unknown to the attacker",
-    "full_batch": "every record took part in every update",
-    "fixed_size": "each update drew its records anew, uniformly, unknown to the attacker",
+    "poisson": "each record took part in each step on its own coin, unknown to the attacker",
+    "full_batch": "every record took part in every step",
+    "fixed_size": "each step drew its records anew, uniformly, unknown to the attacker",
     "none": "each record was used at most once in a pass over the data",
     "arbitrary": "nothing about the order in which records were used",
 }
 _COVERED = (
-    "every weight and optimizer state of the model, at every update and in every checkpoint, and "
+    "every weight and optimizer state of the model, at every step and in every checkpoint, and "
     "anything computed from them alone",
 )
 _NOT_COVERED = (
@@ -37,17 +37,17 @@ _NOT_COVERED = (
 )
 
 
-def unit_words(records_per_unit: int | None, name: str = "") -> str:
+def unit_words(examples_per_user: int | None, name: str = "") -> str:
     """What is protected.
 
     Args:
-        records_per_unit: of the settings.
+        examples_per_user: of the settings.
         name: what such a unit is in these data.
     """
     words = "one record"
-    if records_per_unit is not None:
-        used = f"at most {records_per_unit} of them" if records_per_unit > 1 else "one of them"
-        words = f"one person: all records with one group id, {used} used in an update"
+    if examples_per_user is not None:
+        used = f"at most {examples_per_user} of them" if examples_per_user > 1 else "one of them"
+        words = f"one person: all records with one group id, {used} used in a step"
     return f"{words} ({name})" if name else words
 
 
@@ -58,7 +58,7 @@ def of_units(text: str, v: Mapping[str, Any]) -> str:
         text: speaks of records.
         v: the values of a `PrivacyReport`.
     """
-    return _of_units(text, v.get("records_per_unit") is not None)
+    return _of_units(text, v.get("examples_per_user") is not None)
 
 
 def _of_units(text: str, persons: bool) -> str:
@@ -84,7 +84,7 @@ def attacker_words(v: Mapping[str, Any]) -> str:
 
 def group_words(v: Mapping[str, Any]) -> str:
     """What several units that belong together are."""
-    if v.get("records_per_unit") is not None:
+    if v.get("examples_per_user") is not None:
         return "persons who belong together"
     return "records of one person"
 
@@ -99,22 +99,22 @@ def covered_words(v: Mapping[str, Any]) -> str:
     return "; ".join(v["covered"]) or "nothing: epsilon is infinite"
 
 
-def not_covered(records_per_unit: int | None) -> list[str]:
+def not_covered(examples_per_user: int | None) -> list[str]:
     """What the guarantee does not speak of."""
-    several = "records" if records_per_unit is None else "group ids, and groups of people"
+    several = "records" if examples_per_user is None else "group ids, and groups of people"
     return [*_NOT_COVERED, f"people with several {several}: see epsilon_of_groups"]
 
 
-def assumptions(settings: Sequence[UpdateSettings], epsilon: float) -> list[str]:
+def assumptions(settings: Sequence[StepSettings], epsilon: float) -> list[str]:
     """What must be true for the figure to hold; nothing where it promises nothing.
 
     Args:
-        settings: those of the updates, one at least.
+        settings: those of the steps, one at least.
         epsilon: the figure.
     """
     if math.isinf(epsilon):
         return []
-    persons = settings[-1].records_per_unit is not None
+    persons = settings[-1].examples_per_user is not None
     sizes = " and ".join(f"{size:,}" for size in sorted({s.num_examples for s in settings}))
     texts = [f"the number of records, {sizes}, is public"]
     texts += [
@@ -132,13 +132,12 @@ def assumptions(settings: Sequence[UpdateSettings], epsilon: float) -> list[str]
         texts.append("attacks on the rounding of floating-point noise are left aside")
     texts.append("attacks on the rounding of floating-point sums of gradients are left aside")
     texts.append(
-        "the ledger lists every update on these records; other models trained on them add to "
-        "epsilon"
+        "the ledger lists every step on these records; other models trained on them add to epsilon"
     )
     return texts
 
 
-def _bound(settings: Sequence[UpdateSettings]) -> str:
+def _bound(settings: Sequence[StepSettings]) -> str:
     if any(s.count_noise is not None for s in settings):
         return "the clip norm of the moment"
     return " or ".join(f"{bound:g}" for bound in dict.fromkeys(s.clip_norm for s in settings))

@@ -10,8 +10,8 @@ from tfdp.privacy import interpretation
 
 SAMPLING_WORDS = {
     "poisson": "Poisson, each record by its own coin",
-    "full_batch": "full batch, every record in every update",
-    "fixed_size": "fixed size, without replacement, anew each update",
+    "full_batch": "full batch, every record in every step",
+    "fixed_size": "fixed size, without replacement, anew each step",
     "none": "passes in an order nobody vouches for: no amplification",
     "arbitrary": "unknown, any record in any update: no amplification",
 }
@@ -27,7 +27,7 @@ NOISE_WORDS = {
 
 
 def sampling_words(v: Mapping[str, Any]) -> str:
-    """How the records of an update are chosen."""
+    """How the records of a step are chosen."""
     return scope.of_units(SAMPLING_WORDS[v["sampling"]], v)
 
 
@@ -63,7 +63,7 @@ def summary_text(v: Mapping[str, Any]) -> str:
         ("against", scope.attacker_words(v)),
         ("accountant", _accountants(v)),
         ("sampling", f"{sampling_words(v)}; {_rate(v)}"),
-        ("updates", f"{v['steps']} of {v['planned_steps']} planned; {_coverage(v)}"),
+        ("steps", f"{v['steps']} of {v['planned_steps']} planned; {_coverage(v)}"),
         ("clipping", clipping_words(v)),
         (
             "noise",

@@ -1,4 +1,4 @@
-"""Finding the noise, the updates or the batch that a privacy budget allows.
+"""Finding the noise, the steps or the batch that a privacy budget allows.
 
 Every answer is checked with the very accounting that the report uses: epsilon ends at or below
 the target, never above.
@@ -16,7 +16,7 @@ from tfdp.privacy._search import UnreachableError, largest_integer, meet_target
 from tfdp.privacy.accounting import CannotAnswerError, epsilon, releases
 from tfdp.privacy.accounting.choose import LEAST_MULTIPLIER
 from tfdp.privacy.accounting.pld import PldAccountant
-from tfdp.privacy.settings import Segment, UpdateSettings
+from tfdp.privacy.settings import Segment, StepSettings
 
 _NOISE_RANGE = (1e-3, 1e9)
 _MOST_UPDATES = 10**12
@@ -32,19 +32,19 @@ _SKETCHED, _REMOVED, _ON_A_GRID, _CLOSED_FORM = 3e-3, 1e-4, 1e-3, 1e-7
 def noise_for_epsilon(
     target: float,
     delta: float,
-    settings: UpdateSettings,
-    updates: int,
+    settings: StepSettings,
+    steps: int,
     *,
     accountant: str = "auto",
     spent: Sequence[Segment] = (),
 ) -> float:
-    """The least noise multiplier with which `updates` updates keep to the target.
+    """The least noise multiplier with which `steps` steps keep to the target.
 
     Args:
         target: epsilon, above 0.
         delta: strictly between 0 and 1.
         settings: the update; its own noise multiplier is ignored.
-        updates: how many there will be.
+        steps: how many there will be.
         accountant: as for `tfdp.privacy.epsilon`.
         spent: what the model has already cost; the target is for everything together.
 
@@ -56,13 +56,13 @@ def noise_for_epsilon(
         ValueError: an argument is out of range, or no amount of noise is enough.
     """
     target, delta = _check(target, delta)
-    checks.positive_int("updates", updates)
-    _refuse_unused(settings, updates, delta)
+    checks.positive_int("steps", steps)
+    _refuse_unused(settings, steps, delta)
 
     def segments(noise: float) -> list[Segment]:
-        return [*spent, Segment(dataclasses.replace(settings, noise_multiplier=noise), updates)]
+        return [*spent, Segment(dataclasses.replace(settings, noise_multiplier=noise), steps)]
 
-    guess = max(0.5, 6 * settings.sampling_probability * updates**0.5 / target)
+    guess = max(0.5, 6 * settings.sampling_probability * steps**0.5 / target)
     return _meet(
         segments,
         target,
@@ -74,16 +74,16 @@ def noise_for_epsilon(
     )
 
 
-def updates_for_epsilon(
+def steps_for_epsilon(
     target: float,
     delta: float,
-    settings: UpdateSettings,
+    settings: StepSettings,
     *,
     accountant: str = "auto",
     spent: Sequence[Segment] = (),
     at_most: int = _MOST_UPDATES,
 ) -> int:
-    """The largest number of updates that keeps to the target, 0 if there is none.
+    """The largest number of steps that keeps to the target, 0 if there is none.
 
     Exact up to half a million; beyond it, epsilon is within a millionth of the target.
 
@@ -98,7 +98,7 @@ def updates_for_epsilon(
         return 0
     try:
         return _largest(
-            lambda updates: [*spent, Segment(settings, max(1, round(updates)))],
+            lambda steps: [*spent, Segment(settings, max(1, round(steps)))],
             target,
             delta,
             accountant,
@@ -113,13 +113,13 @@ def updates_for_epsilon(
 def batch_size_for_epsilon(
     target: float,
     delta: float,
-    settings: UpdateSettings,
-    updates: int,
+    settings: StepSettings,
+    steps: int,
     *,
     accountant: str = "auto",
     spent: Sequence[Segment] = (),
 ) -> int:
-    """The largest expected batch with which `updates` updates keep to the target.
+    """The largest expected batch with which `steps` steps keep to the target.
 
     Args: as for `noise_for_epsilon`; the batch size of `settings` is ignored.
 
@@ -131,7 +131,7 @@ def batch_size_for_epsilon(
             1 exceeds the target.
     """
     target, delta = _check(target, delta)
-    checks.positive_int("updates", updates)
+    checks.positive_int("steps", steps)
     if settings.sampling == "full_batch":
         raise ValueError(
             "a full batch has one size, num_examples: give settings of another sampling, with a "
@@ -145,10 +145,10 @@ def batch_size_for_epsilon(
         whole = 1000 * population
         part = min(max(1, round(1000 * batch)), whole)
         finer = dataclasses.replace(settings, num_examples=whole, batch_size=part)
-        return [*spent, Segment(finer, updates)]
+        return [*spent, Segment(finer, steps)]
 
     multiplier = max(settings.noise_multiplier / settings.sensitivity, LEAST_MULTIPLIER)
-    guess = population * min(1.0, multiplier * target / (6 * updates**0.5))
+    guess = population * min(1.0, multiplier * target / (6 * steps**0.5))
     try:
         return _largest(
             segments,
@@ -170,11 +170,11 @@ def _check(target: float, delta: float) -> tuple[float, float]:
     )
 
 
-def _refuse_unused(settings: UpdateSettings, updates: int, delta: float) -> None:
+def _refuse_unused(settings: StepSettings, steps: int, delta: float) -> None:
     """Without noise there is no privacy worth the name, even where the definition is content."""
     if settings.sampling not in ("poisson", "fixed_size"):
         return
-    used = -math.expm1(updates * math.log1p(-settings.sampling_probability))
+    used = -math.expm1(steps * math.log1p(-settings.sampling_probability))
     if used <= delta:
         raise ValueError(
             f"delta {delta:g} is not below {used:.3g}, the chance that a given record is used at "

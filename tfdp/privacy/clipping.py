@@ -78,7 +78,7 @@ class PerLayerClipping(FlatClipping):
 class QuantileClipping(FlatClipping):
     """Flat clipping at a C that follows a quantile of the examples' gradient norms.
 
-    Every update also releases how many of its examples had a norm of at most C, with noise, and
+    Every step also releases how many of its examples had a norm of at most C, with noise, and
     moves C by ``exp(-learning_rate * (share - quantile))``: Andrew et al. 2021, "Differentially
     Private Learning with Adaptive Clipping". The plan's clip norm is where C starts, and its
     noise multiplier is that of both releases together: the sum gets the more noise for it, see
@@ -109,7 +109,7 @@ class QuantileClipping(FlatClipping):
             object.__setattr__(self, "count_noise", noise)
 
     def count_noise_for(self, batch_size: int, noise_multiplier: float) -> float:
-        """Standard deviation of the noise on the count of an update."""
+        """Standard deviation of the noise on the count of a step."""
         if self.count_noise is not None:
             return self.count_noise
         return max(_SHARE_OF_BATCH * batch_size, _SHARE_OF_NOISE * noise_multiplier)

@@ -28,15 +28,15 @@ class ComposedPart:
 
     Attributes:
         name: as given, or a number.
-        updates: how many private updates it made, or planned; 0 for public data.
+        steps: how many private steps it made, or planned; 0 for public data.
         epsilon: what it costs alone.
         public: whether it used no private record.
-        counted_before: whether updates of it belong to an earlier part too (copies of a ledger),
+        counted_before: whether steps of it belong to an earlier part too (copies of a ledger),
             and are counted there.
     """
 
     name: str
-    updates: int
+    steps: int
     epsilon: float
     public: bool = False
     counted_before: bool = False
@@ -50,7 +50,7 @@ class Composition:
         guarantee: of all of them together.
         by_accountant: epsilon of all of them by every accountant, None where one cannot answer.
         adjacency: of the guarantee.
-        segments: all updates, for `spent=` of the calibrations.
+        segments: all steps, for `spent=` of the calibrations.
         parts: the runs, as given.
     """
 
@@ -107,7 +107,7 @@ def compose(
 
     Args:
         parts: by name, or in a row: ledgers, files or folders of ledgers, plans (as if all their
-            updates were made), segments, or `PUBLIC` for data that are public. Segments that
+            steps were made), segments, or `PUBLIC` for data that are public. Segments that
             several ledgers know, because one is a copy of the other, count once.
         delta: strictly between 0 and 1.
         accountant: as for `tfdp.privacy.epsilon`.
@@ -136,10 +136,10 @@ def compose(
             union.merge(found)
         else:
             loose += own
-        updates = sum(segment.updates for segment in own)
+        steps = sum(segment.steps for segment in own)
         alone = account(own, delta, accountant).epsilon
-        composed.append(ComposedPart(str(name), updates, alone, counted_before=repeated))
-    segments = [segment for segment in (*union.segments(), *loose) if segment.updates]
+        composed.append(ComposedPart(str(name), steps, alone, counted_before=repeated))
+    segments = [segment for segment in (*union.segments(), *loose) if segment.steps]
     return Composition(
         account(segments, delta, accountant),
         epsilon_by_accountant(segments, delta),
@@ -170,5 +170,5 @@ def _segments_or_ledger(part: Part) -> Ledger | list[Segment]:
 def _words(part: ComposedPart) -> str:
     if part.public:
         return "public data: costs nothing"
-    also = ", updates of an earlier part among them" if part.counted_before else ""
-    return f"{part.updates} updates{also}; alone epsilon = {part.epsilon:.4g}"
+    also = ", steps of an earlier part among them" if part.counted_before else ""
+    return f"{part.steps} steps{also}; alone epsilon = {part.epsilon:.4g}"

@@ -46,7 +46,7 @@ def meaning(epsilon: float, delta: float, unit: str = "record") -> str:
 
 def expected_epochs(segments: Iterable[Segment]) -> float:
     """How often a record is used on average."""
-    return sum(s.updates * s.settings.sampling_probability for s in segments)
+    return sum(s.steps * s.settings.sampling_probability for s in segments)
 
 
 def expected_coverage(segments: Iterable[Segment]) -> float | None:
@@ -56,13 +56,13 @@ def expected_coverage(segments: Iterable[Segment]) -> float | None:
     """
     log_missed = 0.0
     for segment in segments:
-        settings, updates = segment.settings, segment.updates
+        settings, steps = segment.settings, segment.steps
         if settings.sampling == "arbitrary":
             return None
         if settings.sampling == "none":
-            seen = min(1.0, updates * settings.sampling_probability)
+            seen = min(1.0, steps * settings.sampling_probability)
             log_missed += math.log1p(-seen) if seen < 1 else -math.inf
-        elif updates:
+        elif steps:
             rate = settings.sampling_probability
-            log_missed += updates * math.log1p(-rate) if rate < 1 else -math.inf
-    return abs(math.expm1(log_missed))  # abs: without updates it is 0, not -0
+            log_missed += steps * math.log1p(-rate) if rate < 1 else -math.inf
+    return abs(math.expm1(log_missed))  # abs: without steps it is 0, not -0

@@ -1,4 +1,4 @@
-"""The ledger: every private update that was made, on the disk before its result can be seen."""
+"""The ledger: every private step that was made, on the disk before its result can be seen."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tfdp.privacy._ledger_entry import LedgerEntry, LedgerError
 from tfdp.privacy._ledger_file import LedgerFile
 from tfdp.privacy.accounting import Guarantee
 from tfdp.privacy.accounting import epsilon as account
-from tfdp.privacy.settings import Segment, UpdateSettings, common_adjacency
+from tfdp.privacy.settings import Segment, StepSettings, common_adjacency
 
 FILE_NAME = "ledger.jsonl"
 _FORMAT = "tfdp ledger"
@@ -35,10 +35,10 @@ class LedgerBusyError(LedgerError):
 
 
 class Ledger:
-    """An append-only record of private updates, in memory or in a file.
+    """An append-only record of private steps, in memory or in a file.
 
-    Call `record` before an update runs: when it returns the update is on the disk, so that a
-    crash can make the ledger count one update too many but never one too few. Updates in a row
+    Call `record` before a step runs: when it returns the update is on the disk, so that a
+    crash can make the ledger count one step too many but never one too few. Updates in a row
     under the same settings share a line; other settings begin a new one; nothing is ever taken
     back. Composing the lines is the accountants' business (`epsilon`).
 
@@ -103,7 +103,7 @@ class Ledger:
             except LedgerError as error:
                 raise LedgerError(
                     f"{self.path} was removed, replaced or changed while another Ledger of this "
-                    f"process, of {self.updates} updates, had it open: opening it would lose "
+                    f"process, of {self.steps} steps, had it open: opening it would lose "
                     "them. Put the file back; to begin a new one, close() the other first."
                 ) from error
             detached = self._finalizer.detach()
@@ -125,7 +125,7 @@ class Ledger:
         return ledger
 
     def record(
-        self, settings: UpdateSettings, *, stream: str | None = None, update: int | None = None
+        self, settings: StepSettings, *, stream: str | None = None, update: int | None = None
     ) -> None:
         """Records that one more update is about to be made.
 
@@ -134,7 +134,7 @@ class Ledger:
         Args:
             settings: what the update does.
             stream: a name for the run's randomness, such as a fingerprint of its key.
-            update: the update's number in that stream. Give both, or neither. Making an update
+            update: the update's number in that stream. Give both, or neither. Making a step
                 again that the ledger holds under the same settings, stream and number costs
                 nothing: a pure function of the same inputs releases nothing new. Only give
                 them if sample and noise are such functions of stream and number.
@@ -156,22 +156,22 @@ class Ledger:
             if not self._continue(settings, stream, number):
                 self._begin(settings, stream, number)
 
-    def _continue(self, settings: UpdateSettings, stream: str | None, number: int) -> bool:
+    def _continue(self, settings: StepSettings, stream: str | None, number: int) -> bool:
         """Counts the update in the last segment if it belongs there."""
         last = self._entries[-1] if self._entries else None
         if last is None or last.id != self._own:
             return False
         if (last.settings, last.stream) != (settings, stream):
             return False
-        if stream is not None and number != last.first + last.updates:
+        if stream is not None and number != last.first + last.steps:
             return False
-        last = dataclasses.replace(last, updates=last.updates + 1)
+        last = dataclasses.replace(last, steps=last.steps + 1)
         if self._file:
             self._file.count(last)
         self._entries[-1] = last
         return True
 
-    def _begin(self, settings: UpdateSettings, stream: str | None, number: int) -> None:
+    def _begin(self, settings: StepSettings, stream: str | None, number: int) -> None:
         """Opens a new segment with the update in it."""
         common_adjacency([*self.segments(), Segment(settings, 1)])
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -180,7 +180,7 @@ class Ledger:
         self._own = entry.id
 
     def begin_segment(self) -> None:
-        """Makes the next update begin a new segment, whatever its settings.
+        """Makes the next step begin a new segment, whatever its settings.
 
         Call it at the start of a pass over data that nobody samples ("none"): how often a record
         was used is counted per segment.
@@ -188,12 +188,12 @@ class Ledger:
         self._own = None
 
     @property
-    def updates(self) -> int:
-        """Number of updates in all segments."""
-        return sum(entry.updates for entry in self._entries)
+    def steps(self) -> int:
+        """Number of steps in all segments."""
+        return sum(entry.steps for entry in self._entries)
 
     def __len__(self) -> int:
-        return self.updates
+        return self.steps
 
     def __bool__(self) -> bool:
         return True
@@ -204,17 +204,17 @@ class Ledger:
         return tuple(self._entries)
 
     def segments(self) -> list[Segment]:
-        """What the accountants need: the updates by settings.
+        """What the accountants need: the steps by settings.
 
-        Sampled updates under equal settings are added up, whichever process made them. Passes
+        Sampled steps under equal settings are added up, whichever process made them. Passes
         that nobody sampled stay apart, because each begins anew.
         """
-        updates: dict[tuple[UpdateSettings, str], int] = {}
+        steps: dict[tuple[StepSettings, str], int] = {}
         for entry in self._entries:
             sampled = entry.settings.sampling in ("poisson", "full_batch", "fixed_size")
             key = (entry.settings, "" if sampled else entry.id)
-            updates[key] = updates.get(key, 0) + entry.updates
-        return [Segment(settings, count) for (settings, _), count in updates.items()]
+            steps[key] = steps.get(key, 0) + entry.steps
+        return [Segment(settings, count) for (settings, _), count in steps.items()]
 
     def epsilon(self, delta: float, accountant: str = "auto") -> Guarantee:
         """The guarantee of everything recorded so far; see `tfdp.privacy.epsilon`."""
@@ -236,7 +236,7 @@ class Ledger:
         with self._mutex:
             self._check_open()
             merged = _union(self._entries, other._entries)
-            common_adjacency(Segment(entry.settings, entry.updates) for entry in merged)
+            common_adjacency(Segment(entry.settings, entry.steps) for entry in merged)
             if merged != self._entries:
                 self._replace(merged)
                 self._own = None
@@ -251,7 +251,7 @@ class Ledger:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Ledger:
-        """A ledger in memory from `to_dict`; further updates go to segments of their own.
+        """A ledger in memory from `to_dict`; further steps go to segments of their own.
 
         Raises:
             LedgerError: the values do not describe a ledger.
@@ -278,7 +278,7 @@ class Ledger:
 
     def __repr__(self) -> str:
         where = self.path or "in memory"
-        return f"<Ledger {where}: {self.updates} updates in {len(self._entries)} segments>"
+        return f"<Ledger {where}: {self.steps} steps in {len(self._entries)} segments>"
 
     def _replace(self, entries: list[LedgerEntry]) -> None:
         if self._file:
@@ -335,8 +335,8 @@ def _union(ours: Iterable[LedgerEntry], theirs: Iterable[LedgerEntry]) -> list[L
     merged = {entry.id: entry for entry in ours}
     for entry in theirs:
         known = merged.setdefault(entry.id, entry)
-        if dataclasses.replace(known, updates=entry.updates) != entry:
+        if dataclasses.replace(known, steps=entry.steps) != entry:
             raise LedgerError(f"the ledgers disagree on segment {entry.id}.")
-        if entry.updates > known.updates:
+        if entry.steps > known.steps:
             merged[entry.id] = entry
     return list(merged.values())

@@ -1,7 +1,7 @@
-"""Gaussian noise drawn once per update, from keys that never repeat.
+"""Gaussian noise drawn once per step, from keys that never repeat.
 
-Nothing is stored but a key and a step: the seed of the noise of one weight in one update is a
-cryptographic hash of (key, run, update, weight), so draws are independent across weights, updates
+Nothing is stored but a key and a step: the seed of the noise of one weight in one step is a
+cryptographic hash of (key, run, update, weight), so draws are independent across weights, steps
 and runs, and equal on every replica.
 """
 
@@ -52,7 +52,7 @@ class NoiseKey:
         return int.from_bytes(self.secret, "little")
 
     def seeds(self, update: int, count: int) -> np.ndarray:
-        """Returns the seeds of ``count`` weights in an update, ``[count, 2]`` int64."""
+        """Returns the seeds of ``count`` weights in a step, ``[count, 2]`` int64."""
         digests = [
             hashlib.blake2b(f"{update}/{i}".encode(), key=self.secret, digest_size=16).digest()
             for i in range(count)
@@ -62,7 +62,7 @@ class NoiseKey:
     def integers(
         self, update: int, weight: int, shape: Sequence[int], deviation: int
     ) -> np.ndarray:
-        """Returns the grid noise of one weight in an update: int64, discrete Gaussian."""
+        """Returns the grid noise of one weight in a step: int64, discrete Gaussian."""
         name = f"grid/{update}/{weight}".encode()
         seed = hashlib.blake2b(name, key=self.secret, digest_size=32).digest()
         return discrete_gaussian(math.prod(shape), deviation, seed).reshape(shape)
@@ -88,7 +88,7 @@ def privatize(
     """Adds noise of standard deviation ``noise_multiplier * clip_norm`` and takes the mean.
 
     Args:
-      clipped_sums: Sums over *all* sub-batches and replicas of an update.
+      clipped_sums: Sums over *all* microbatches and replicas of a step.
       clip_norm: Sensitivity C of the sum under adding or removing one record.
       noise_multiplier: Noise standard deviation in units of C.
       expected_batch_size: The divisor: a public constant, never the realised batch.
@@ -116,7 +116,7 @@ def privatize_on_grid(
     """Rounds sums to a grid, adds integer noise and takes the mean; see `tfdp.privacy.grid`.
 
     Args:
-      clipped_sums: Sums over *all* sub-batches and replicas of an update.
+      clipped_sums: Sums over *all* microbatches and replicas of a step.
       noise: One int64 tensor per sum, from ``NoiseKey.integers``, in steps of the grid.
       step: The grid's step, a power of two.
       expected_batch_size: The divisor: a public constant, never the realised batch.

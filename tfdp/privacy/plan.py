@@ -15,14 +15,14 @@ from tfdp.privacy._delta import checked_delta
 from tfdp.privacy.accounting import ACCOUNTANTS, Guarantee
 from tfdp.privacy.accounting import epsilon as account
 from tfdp.privacy.clipping import FlatClipping, settled
-from tfdp.privacy.settings import Segment, UpdateSettings
+from tfdp.privacy.settings import Segment, StepSettings
 
 _MILESTONES = 20
 
 
 @dataclasses.dataclass(frozen=True, init=False)
 class PrivacyPlan:
-    """How many noisy updates will be made, on whom, and what they cost.
+    """How many noisy steps will be made, on whom, and what they cost.
 
     Exactly one of `epsilon` (with `delta`) and `noise_multiplier` is given; the other follows.
     The same numbers drive sampling, clipping, noise and the report, so they cannot disagree.
@@ -30,8 +30,8 @@ class PrivacyPlan:
     Attributes:
         num_examples: number of records, N. It must be public: state it, do not take `len(data)`
             of data whose size is secret.
-        batch_size: expected number of records in an update, B.
-        steps: number of updates, T.
+        batch_size: expected number of records in a step, B.
+        steps: number of steps, T.
         clip_norm: the largest norm of one record's contribution, C. Given by layer, as in
             ``{"encoder": 0.1, "head": 0.2}``, layers are clipped apart, and C is the root of the
             sum of squares.
@@ -39,16 +39,16 @@ class PrivacyPlan:
         noise_multiplier: s. The noise on the clipped *sum* has standard deviation s * C.
         target_epsilon: the epsilon that was asked for, or None.
         sampling: "poisson", "full_batch" (what "poisson" becomes at B = N), "fixed_size",
-            "none" or "arbitrary"; see `UpdateSettings`.
-        adjacency: which data sets count as neighbours; see `UpdateSettings`.
+            "none" or "arbitrary"; see `StepSettings`.
+        adjacency: which data sets count as neighbours; see `StepSettings`.
         accountant: "auto" (the tightest valid one), "gaussian", "pld" or "rdp".
         secure: whether noise is drawn exactly, in integers on a grid, so that attacks on
             floating-point noise do not apply; see `tfdp.privacy.grid`. Drawing it takes 14 times
             the processor time of floating-point noise (0.2 s for a million weights), and the same
             epsilon needs 0.006 % more of it.
-        records_per_unit: None protects each record by itself. A number protects a person with
-            all their records, of which an update uses at most so many: `num_examples` and
-            `batch_size` then count persons, and `fit` needs `group_ids`.
+        examples_per_user: None protects each record by itself. A number protects a person with
+            all their records, of which a step uses at most so many: `num_examples` and
+            `batch_size` then count persons, and `fit` needs `user_ids`.
         clipping: "flat" (``min(1, C / norm)``), "automatic", "per_layer" or "quantile" (C follows
             a quantile of the norms, at a cost that is within the same epsilon); or one of
             `AutomaticClipping`, `PerLayerClipping` and `QuantileClipping`, with arguments.
@@ -65,7 +65,7 @@ class PrivacyPlan:
     adjacency: str
     accountant: str
     secure: bool
-    records_per_unit: int | None
+    examples_per_user: int | None
     clipping: FlatClipping
 
     def __init__(
@@ -81,7 +81,7 @@ class PrivacyPlan:
         accountant: str = "auto",
         adjacency: str | None = None,
         secure: bool = False,
-        records_per_unit: int | None = None,
+        examples_per_user: int | None = None,
         clipping: FlatClipping | Mapping[str, Any] | str = "flat",
         target_epsilon: None = None,
     ) -> None:
@@ -109,7 +109,7 @@ class PrivacyPlan:
         noise = 0.0 if noise_multiplier is None else noise_multiplier
         bound, way = settled(clip_norm, None if clipping == "flat" else clipping)
         # Whatever the way of clipping, it costs what the noise multiplier says.
-        flat = UpdateSettings(
+        flat = StepSettings(
             num_examples,
             batch_size,
             noise,
@@ -117,7 +117,7 @@ class PrivacyPlan:
             sampling,
             adjacency or "",
             secure,
-            records_per_unit,
+            examples_per_user,
         )
         settings = dataclasses.replace(flat, clipping=way)
         if secure and noise_multiplier == 0:
@@ -133,7 +133,7 @@ class PrivacyPlan:
         values = {
             **settings.to_dict(),
             "secure": settings.secure,
-            "records_per_unit": settings.records_per_unit,
+            "examples_per_user": settings.examples_per_user,
             "clipping": way,
             "steps": steps,
             "delta": delta,
@@ -144,9 +144,9 @@ class PrivacyPlan:
             object.__setattr__(self, name, value)
 
     @property
-    def settings(self) -> UpdateSettings:
-        """The settings of each update, as the ledger records them."""
-        return UpdateSettings(
+    def settings(self) -> StepSettings:
+        """The settings of each step, as the ledger records them."""
+        return StepSettings(
             self.num_examples,
             self.batch_size,
             self.noise_multiplier,
@@ -154,13 +154,13 @@ class PrivacyPlan:
             self.sampling,
             self.adjacency,
             self.secure,
-            self.records_per_unit,
+            self.examples_per_user,
             self.clipping,
         )
 
     @property
     def sampling_probability(self) -> float:
-        """Chance of a given record to be in an update, q = B / N."""
+        """Chance of a given record to be in a step, q = B / N."""
         return self.batch_size / self.num_examples
 
     @property
@@ -184,17 +184,17 @@ class PrivacyPlan:
         return self.guarantee().epsilon
 
     def guarantee(self, steps: int | None = None, accountant: str | None = None) -> Guarantee:
-        """The guarantee after a number of updates, with the accountant that gave it.
+        """The guarantee after a number of steps, with the accountant that gave it.
 
         Args:
-            steps: number of updates, 0 or more; all of the plan's if left out.
+            steps: number of steps, 0 or more; all of the plan's if left out.
             accountant: another accountant than the plan's own.
         """
         steps = self.steps if steps is None else checks.non_negative_int("steps", steps)
         return _guarantee(self.settings, steps, self._delta(), accountant or self.accountant)
 
     def epsilon_after(self, steps: int, accountant: str | None = None) -> float:
-        """Epsilon after a number of updates.
+        """Epsilon after a number of steps.
 
         With "rdp" or at q = 1 a call takes well under a millisecond. With "pld", or "auto"
         under Poisson sampling, the first takes up to a second and each new number of steps
@@ -207,7 +207,7 @@ class PrivacyPlan:
 
         It never falls as steps go by, and at the last step it is the plan's final epsilon. It
         is the cheap Renyi figure, capped by the plan's accountant at the next of twenty
-        milestones: more updates never cost less. Twenty calls out of all take some hundredths of
+        milestones: more steps never cost less. Twenty calls out of all take some hundredths of
         a second, the others under a millisecond.
         """
         steps = checks.non_negative_int("steps", steps)
@@ -221,8 +221,8 @@ class PrivacyPlan:
             there = min(there, self.epsilon)
         return min(self.epsilon_after(steps, "rdp"), there)
 
-    def affordable_updates(self, spent: Iterable[Segment] = ()) -> int:
-        """How many more updates of this plan fit after what has been spent already.
+    def affordable_steps(self, spent: Iterable[Segment] = ()) -> int:
+        """How many more steps of this plan fit after what has been spent already.
 
         If everything so far ran under this plan's settings it is what is left of the plan's
         steps. Otherwise it is what keeps all of it within the plan's epsilon (the target if
@@ -232,15 +232,15 @@ class PrivacyPlan:
         Args:
             spent: segments of the ledger.
         """
-        spent = [segment for segment in spent if segment.updates]
+        spent = [segment for segment in spent if segment.steps]
         settings = self.settings
         if all(segment.settings == settings for segment in spent):
-            return max(0, self.steps - sum(segment.updates for segment in spent))
+            return max(0, self.steps - sum(segment.steps for segment in spent))
         budget = self.epsilon if self.target_epsilon is None else self.target_epsilon
         if math.isinf(budget):
-            own = sum(segment.updates for segment in spent if segment.settings == settings)
+            own = sum(segment.steps for segment in spent if segment.settings == settings)
             return max(0, self.steps - own)
-        return calibration.updates_for_epsilon(
+        return calibration.steps_for_epsilon(
             budget, self._delta(), settings, accountant=self.accountant, spent=spent,
             at_most=self.steps,
         )  # fmt: skip
@@ -304,13 +304,13 @@ def _checked_delta(delta: float, num_examples: int) -> float:
 
 @functools.lru_cache(maxsize=1024)
 def _guarantee(
-    settings: UpdateSettings, steps: int, delta: float, accountant: str, *, quickly: bool = False
+    settings: StepSettings, steps: int, delta: float, accountant: str, *, quickly: bool = False
 ) -> Guarantee:
     return account([Segment(settings, steps)], delta, accountant, quickly=quickly)
 
 
 @functools.lru_cache(maxsize=64)
 def _calibrated(
-    epsilon: float, delta: float, settings: UpdateSettings, steps: int, accountant: str
+    epsilon: float, delta: float, settings: StepSettings, steps: int, accountant: str
 ) -> float:
     return calibration.noise_for_epsilon(epsilon, delta, settings, steps, accountant=accountant)

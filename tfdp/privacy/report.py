@@ -40,7 +40,7 @@ ADAPTIVE_NOISE_CONVENTION = (
     "starts at l2_norm_clip; the noisy sum is then divided by expected_batch_size"
 )
 CHANGED_NOTE = (
-    "some updates ran under other settings than the plan's; epsilon counts them all, the single "
+    "some steps ran under other settings than the plan's; epsilon counts them all, the single "
     "settings are listed under segments"
 )
 SEED_NOTE = (
@@ -75,7 +75,7 @@ class PrivacyReport:
 
     @property
     def epsilon(self) -> float:
-        """Epsilon of all updates that were made; may be infinite."""
+        """Epsilon of all steps that were made; may be infinite."""
         return float(self.values["epsilon"])
 
     @property
@@ -97,7 +97,7 @@ class PrivacyReport:
     def write_html(self, path: str | os.PathLike[str]) -> None:
         """Writes the content for people: one file that opens offline, on any screen.
 
-        Epsilon against updates is computed for its curve, a few seconds of work. The page bears
+        Epsilon against steps is computed for its curve, a few seconds of work. The page bears
         the day on which it was made; the JSON does not, so that it can be made again to the byte.
         """
         today = datetime.datetime.now(datetime.UTC).date()
@@ -112,7 +112,7 @@ class PrivacyReport:
             ValueError: it is not a privacy report, or one of another schema version.
         """
         values = file.read_values(path, SCHEMA_VERSION)
-        return cls({**_LATER_KEYS, "records_per_unit": _unit_of_segments(values), **values})
+        return cls({**_LATER_KEYS, "examples_per_user": _unit_of_segments(values), **values})
 
     def summary_text(self) -> str:
         """The guarantee in a few lines, for the end of a run."""
@@ -137,19 +137,19 @@ def build_report(
     it), gradient_noise_multiplier and count_noise_standard_deviation (which differ from the noise
     multiplier and None if the clip norm follows a quantile), noise_standard_deviation,
     noise_convention, noise_mechanism; sampling, sampling_probability, expected_batch_size,
-    num_examples, adjacency; steps (updates made), planned_steps, expected_epochs,
+    num_examples, adjacency; steps (steps made), planned_steps, expected_epochs,
     expected_coverage; attacker_true_positive_rate (by false positive rate); epsilon_of_groups (at
-    most, by number of records, or of persons); unit, records_per_unit (None where a unit is one
+    most, by number of records, or of persons); unit, examples_per_user (None where a unit is one
     record), covered, not_covered, assumptions, public_data, notes; segments (of the ledger),
     counts, tensorflow_privacy_statement (None where persons are protected: it speaks of records),
     versions.
 
     Args:
         plan: the plan of the run; it must have a delta.
-        ledger: the updates that were made. Epsilon comes from them, not from the plan, and the
+        ledger: the steps that were made. Epsilon comes from them, not from the plan, and the
             settings are those of the latest of them.
         counts: further counts to carry, such as unreadable records by reason.
-        fixed_seed: whether sampling or noise came from a seed that somebody chose. Of updates
+        fixed_seed: whether sampling or noise came from a seed that somebody chose. Of steps
             whose entries name their stream of randomness the ledger knows that by itself.
         unit: what one record, or one person's group id, stands for.
         notes: further remarks.
@@ -160,7 +160,7 @@ def build_report(
     """
     if plan.delta is None:
         raise ValueError("a report needs a delta: give the plan its delta, commonly below 1/N.")
-    segments = [segment for segment in ledger.segments() if segment.updates]
+    segments = [segment for segment in ledger.segments() if segment.steps]
     guarantee = account(segments, plan.delta, plan.accountant)
     by_accountant = epsilon_by_accountant(segments, plan.delta)
     settings = ledger.entries[-1].settings if ledger.entries else plan.settings
@@ -198,7 +198,7 @@ def build_report(
             "expected_batch_size": settings.batch_size,
             "num_examples": settings.num_examples,
             "adjacency": common_adjacency(segments or [Segment(settings, 0)]),
-            "steps": sum(segment.updates for segment in segments),
+            "steps": sum(segment.steps for segment in segments),
             "planned_steps": plan.steps,
             "expected_epochs": interpretation.expected_epochs(segments),
             "expected_coverage": interpretation.expected_coverage(segments),
@@ -209,10 +209,10 @@ def build_report(
             "epsilon_of_groups": {
                 str(size): epsilon_of_group(segments, plan.delta, size) for size in _GROUPS
             },
-            "unit": scope.unit_words(settings.records_per_unit, unit),
-            "records_per_unit": settings.records_per_unit,
+            "unit": scope.unit_words(settings.examples_per_user, unit),
+            "examples_per_user": settings.examples_per_user,
             "covered": scope.covered(guarantee.epsilon),
-            "not_covered": scope.not_covered(settings.records_per_unit),
+            "not_covered": scope.not_covered(settings.examples_per_user),
             "assumptions": scope.assumptions(used, guarantee.epsilon),
             "public_data": list(public),
             "notes": [remark for remark in remarks if remark],
@@ -241,18 +241,18 @@ def versions() -> dict[str, str | None]:
 def _unit_of_segments(values: Mapping[str, Any]) -> int | None:
     """Of the latest segment, as a report's settings are."""
     segments = values.get("segments")
-    return segments[-1]["settings"].get("records_per_unit") if segments else None
+    return segments[-1]["settings"].get("examples_per_user") if segments else None
 
 
 def _statements(segments: Sequence[Segment], delta: float) -> str | None:
     """tensorflow-privacy's statement on each setting by itself; it has no words for persons."""
-    if any(segment.settings.records_per_unit is not None for segment in segments):
+    if any(segment.settings.examples_per_user is not None for segment in segments):
         return None
     by_settings: dict[Any, int] = {}
     for segment in segments:
-        by_settings[segment.settings] = by_settings.get(segment.settings, 0) + segment.updates
+        by_settings[segment.settings] = by_settings.get(segment.settings, 0) + segment.steps
     texts = [
-        tensorflow_privacy_statement(Segment(settings, updates), delta)
-        for settings, updates in by_settings.items()
+        tensorflow_privacy_statement(Segment(settings, steps), delta)
+        for settings, steps in by_settings.items()
     ]
     return "\n\n".join(text for text in texts if text) or None

@@ -1,4 +1,4 @@
-"""What one private update does, as far as its guarantee is concerned."""
+"""What one private step does, as far as its guarantee is concerned."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ def default_adjacency(sampling: str) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class UpdateSettings:
-    """The settings of one private update: who takes part, how it is clipped, how noisy it is.
+class StepSettings:
+    """The settings of one private step: who takes part, how it is clipped, how noisy it is.
 
     Attributes:
         num_examples: number of records, N; a public number.
-        batch_size: expected number of records in an update, B; a public number.
+        batch_size: expected number of records in a step, B; a public number.
         noise_multiplier: s; the noise on the clipped *sum* has standard deviation s * C.
         clip_norm: C, the largest norm of one record's contribution to the sum. Where it follows a
             quantile, what it starts at.
-        sampling: how the records of an update are chosen.
+        sampling: how the records of a step are chosen.
             "poisson": each record on its own coin of probability B/N.
-            "full_batch": every record, in every update (B = N).
-            "fixed_size": exactly B of N, uniformly, without replacement, anew each update.
+            "full_batch": every record, in every step (B = N).
+            "fixed_size": exactly B of N, uniformly, without replacement, anew each step.
             "none": passes over the data in an order nobody vouches for; each record at most
             once a pass. No amplification.
             "arbitrary": any record may be in any update. No amplification.
@@ -61,8 +61,8 @@ class UpdateSettings:
             sampling's usual one.
         secure: whether the noise is a discrete Gaussian on a grid, drawn exactly, instead of one
             drawn in floating point; see `tfdp.privacy.grid`.
-        records_per_unit: None where each record is protected by itself. Otherwise the unit is a
-            person (or whatever a group id stands for) with all their records, of which an update
+        examples_per_user: None where each record is protected by itself. Otherwise the unit is a
+            person (or whatever a group id stands for) with all their records, of which a step
             uses at most this many: N, B and the adjacency then count persons.
         clipping: what happens below the bound C; see `tfdp.privacy.clipping`. Names and
             dictionaries stand for the ways of clipping too.
@@ -80,7 +80,7 @@ class UpdateSettings:
     sampling: str = "poisson"
     adjacency: str = ""
     secure: bool = False
-    records_per_unit: int | None = None
+    examples_per_user: int | None = None
     clipping: FlatClipping = FlatClipping()
 
     def __post_init__(self) -> None:
@@ -95,19 +95,19 @@ class UpdateSettings:
         if checked["batch_size"] > checked["num_examples"]:
             raise ValueError(
                 f"batch_size {self.batch_size} is larger than num_examples {self.num_examples}; "
-                "an update cannot use more records than there are: lower batch_size."
+                "a step cannot use more records than there are: lower batch_size."
             )
         checked["secure"] = checks.boolean("secure", self.secure)
-        if self.records_per_unit is not None:
-            each = checks.positive_int("records_per_unit", self.records_per_unit)
-            checked["records_per_unit"] = each
+        if self.examples_per_user is not None:
+            each = checks.positive_int("examples_per_user", self.examples_per_user)
+            checked["examples_per_user"] = each
         for name, value in checked.items():
             object.__setattr__(self, name, value)
         self._settle_sampling()
-        if self.count_noise is not None and (self.secure or self.records_per_unit is not None):
+        if self.count_noise is not None and (self.secure or self.examples_per_user is not None):
             raise ValueError(
                 "quantile clipping counts records, with noise in floating point: clip otherwise, "
-                "or leave out secure=True and records_per_unit."
+                "or leave out secure=True and examples_per_user."
             )
         _ = self.gradient_noise_multiplier  # raises if the count alone costs too much
 
@@ -118,7 +118,7 @@ class UpdateSettings:
             object.__setattr__(self, "sampling", "full_batch")
         elif self.sampling == "full_batch" and self.batch_size < self.num_examples:
             raise ValueError(
-                f"sampling 'full_batch' uses all {self.num_examples} records in every update, "
+                f"sampling 'full_batch' uses all {self.num_examples} records in every step, "
                 f"got batch_size {self.batch_size}: set batch_size to num_examples."
             )
         object.__setattr__(self, "adjacency", adjacency)
@@ -131,7 +131,7 @@ class UpdateSettings:
 
     @property
     def sampling_probability(self) -> float:
-        """Chance of a given record to be in an update, B / N."""
+        """Chance of a given record to be in a step, B / N."""
         return self.batch_size / self.num_examples
 
     @property
@@ -144,7 +144,7 @@ class UpdateSettings:
     def gradient_noise_multiplier(self) -> float:
         """Standard deviation of the noise on the sum of gradients, in units of the clip norm.
 
-        It is the noise multiplier, unless an update releases more than that sum.
+        It is the noise multiplier, unless a step releases more than that sum.
         """
         if isinstance(self.clipping, QuantileClipping):
             return self.clipping.gradient_noise_multiplier(self.batch_size, self.noise_multiplier)
@@ -159,70 +159,70 @@ class UpdateSettings:
             return 0.0
         return self.clipping.count_noise_for(self.batch_size, self.noise_multiplier)
 
-    def exposures(self, updates: int) -> int:
-        """The most updates, out of `updates`, that use a given record if nothing is random.
+    def exposures(self, steps: int) -> int:
+        """The most steps, out of `steps`, that use a given record if nothing is random.
 
         With one use per pass the count is the number of passes begun; passes are taken to be
         as short as they can be (the rest of the division of N by B dropped). For "full_batch"
-        and "arbitrary" every update counts.
+        and "arbitrary" every step counts.
         """
         if self.sampling in ("full_batch", "arbitrary"):
-            return updates
-        return math.ceil(updates / (self.num_examples // self.batch_size))
+            return steps
+        return math.ceil(steps / (self.num_examples // self.batch_size))
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as plain JSON values; the newer ones only where they are set."""
         values = {**dataclasses.asdict(self), "clipping": self.clipping.to_dict()}
         usual = {
             "secure": False,
-            "records_per_unit": None,
+            "examples_per_user": None,
             "clipping": FlatClipping().to_dict(),
         }
         return {k: v for k, v in values.items() if k not in usual or v != usual[k]}
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> UpdateSettings:
+    def from_dict(cls, values: Mapping[str, Any]) -> StepSettings:
         """The inverse of `to_dict`."""
         return cls(**values)
 
 
 @dataclasses.dataclass(frozen=True)
 class Segment:
-    """A number of updates under one setting.
+    """A number of steps under one setting.
 
     Attributes:
-        settings: what each of the updates did.
-        updates: how many there were, 0 or more.
+        settings: what each of the steps did.
+        steps: how many there were, 0 or more.
     """
 
-    settings: UpdateSettings
-    updates: int
+    settings: StepSettings
+    steps: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "updates", checks.non_negative_int("updates", self.updates))
+        object.__setattr__(self, "steps", checks.non_negative_int("steps", self.steps))
 
 
 def common_adjacency(segments: Iterable[Segment]) -> str:
     """The neighbour notion under which the segments can be added up.
 
-    Removing a record and blanking it out change an update in the same way here (the divisor is
+    Removing a record and blanking it out change a step in the same way here (the divisor is
     public and fixed), so these two compose, as "zero_out". Neither composes with "replace_one".
 
     Raises:
         ValueError: the segments mix "replace_one" with another notion, or records with persons.
     """
     segments = list(segments)
-    if len({segment.settings.records_per_unit is None for segment in segments}) > 1:
+    if len({segment.settings.examples_per_user is None for segment in segments}) > 1:
         raise ValueError(
-            "updates that protect one record and updates that protect one person cannot be "
-            "composed: use records_per_unit in all plans or in none, or a new model and ledger."
+            "steps that protect one record and steps that protect one person cannot be "
+            "composed: use examples_per_user in all plans or in none, or a new model and ledger."
         )
     found = {segment.settings.adjacency for segment in segments}
     if len(found) == 1:
         return found.pop()
     if "replace_one" in found:
         raise ValueError(
-            f"updates under the adjacencies {', '.join(sorted(found))} cannot be composed; "
+            f"steps under the adjacencies {', '.join(sorted(found))} cannot be composed; "
             "use one sampling and adjacency throughout, or a new model and ledger."
         )
     return "zero_out" if found else "add_or_remove_one"

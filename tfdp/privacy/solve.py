@@ -6,7 +6,7 @@ from typing import Any
 
 from tfdp.privacy import calibration
 from tfdp.privacy.plan import PrivacyPlan
-from tfdp.privacy.settings import UpdateSettings
+from tfdp.privacy.settings import StepSettings
 
 
 def solve_plan(
@@ -60,7 +60,7 @@ def solve_plan(
 def _largest(wanted: str, known: dict[str, Any], delta: float, accountant: str) -> int:
     """The most steps, or the largest batch, that the budget allows."""
     epsilon = known["epsilon"]
-    settings = UpdateSettings(
+    settings = StepSettings(
         num_examples=known["num_examples"],
         batch_size=1 if wanted == "batch_size" else known["batch_size"],
         noise_multiplier=known["noise_multiplier"],
@@ -72,7 +72,7 @@ def _largest(wanted: str, known: dict[str, Any], delta: float, accountant: str) 
         return calibration.batch_size_for_epsilon(
             epsilon, delta, settings, known["steps"], accountant=accountant
         )
-    found = calibration.updates_for_epsilon(epsilon, delta, settings, accountant=accountant)
+    found = calibration.steps_for_epsilon(epsilon, delta, settings, accountant=accountant)
     if not found:
-        raise ValueError(f"not even one update keeps to epsilon {epsilon:g}.")
+        raise ValueError(f"not even one step keeps to epsilon {epsilon:g}.")
     return found

@@ -1,4 +1,4 @@
-"""Variables that private updates have trained, and the ledgers that hold what it cost."""
+"""Variables that private steps have trained, and the ledgers that hold what it cost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _spenders: dict[int, list[_Spender]] = {}
 
 
 def note_training(variables: Iterable[Any], ledger: Ledger) -> None:
-    """Remembers that updates of these variables are entered in this ledger."""
+    """Remembers that steps of these variables are entered in this ledger."""
     own = _Spender(ledger)
     for variable in variables:
         if id(variable) not in _spenders:
@@ -45,10 +45,10 @@ def note_training(variables: Iterable[Any], ledger: Ledger) -> None:
 def spending_elsewhere(
     variables: Iterable[Any], ledger: Ledger
 ) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """Yields the variables that updates outside this ledger have trained, and their ledgers."""
-    ours = {entry.id: entry.updates for entry in ledger.entries}
+    """Yields the variables that steps outside this ledger have trained, and their ledgers."""
+    ours = {entry.id: entry.steps for entry in ledger.entries}
     for variable in variables:
         for spender in _spenders.get(id(variable), ()):
             content = spender.content()
-            if any(ours.get(entry["id"], 0) < entry["updates"] for entry in content["segments"]):
+            if any(ours.get(entry["id"], 0) < entry["steps"] for entry in content["segments"]):
                 yield variable, content

@@ -70,7 +70,7 @@ def verify(
     are computed again from the ledger, at the report's delta. So is what is said of them: covered
     and not covered, assumptions, whether a record or a person is the unit, and the notes on fixed
     seeds and changed settings (words only where the same tfdp made the report). A target and the
-    planned number of steps must fit the noise, where all updates had the same settings.
+    planned number of steps must fit the noise, where all steps had the same settings.
 
     What the ledger cannot know is not judged: delta itself, a target and a number of planned steps
     that fit the noise (or one of them left out), what a record is called, public data, counts,
@@ -124,7 +124,7 @@ def _stated_plan(path: Path, report: PrivacyReport) -> PrivacyPlan:
                     "sampling": values["sampling"],
                     "adjacency": values["adjacency"],
                     "secure": values["noise_mechanism"] == NOISE_WORDS[True],
-                    "records_per_unit": _records_per_unit(values),
+                    "examples_per_user": _examples_per_user(values),
                     "clipping": values.get("clipping", "flat"),
                     "accountant": _accountant(values["accountant"]),
                     "target_epsilon": values["target_epsilon"],
@@ -142,16 +142,16 @@ def _accountant(title: Any) -> str:
     return titles.get(title, "auto")
 
 
-def _records_per_unit(values: Mapping[str, Any]) -> int | None:
+def _examples_per_user(values: Mapping[str, Any]) -> int | None:
     """Of the latest segment, as the report's settings are."""
     segments = values["segments"]
     if not segments:
-        return values["records_per_unit"]
-    return segments[-1]["settings"].get("records_per_unit")
+        return values["examples_per_user"]
+    return segments[-1]["settings"].get("examples_per_user")
 
 
 def _misfit(report: PrivacyReport, ledger: Ledger) -> Iterator[str]:
-    """The noise of a plan with a target follows from the target and the number of updates."""
+    """The noise of a plan with a target follows from the target and the number of steps."""
     values, settings = report.values, {entry.settings for entry in ledger.entries}
     if values["target_epsilon"] is None or len(settings) != 1 or CHANGED_NOTE in values["notes"]:
         return
@@ -165,8 +165,8 @@ def _misfit(report: PrivacyReport, ledger: Ledger) -> Iterator[str]:
     too_much = least * (1 - _CALIBRATION) > target
     if too_much or (own is not None and own * (1 + _CALIBRATION) < target):
         yield (
-            f"target_epsilon and planned_steps: {target:.6g} and {whole.updates} in the report, "
-            f"but so many updates with the ledger's noise come to {least:.6g}"
+            f"target_epsilon and planned_steps: {target:.6g} and {whole.steps} in the report, "
+            f"but so many steps with the ledger's noise come to {least:.6g}"
         )
 
 
@@ -184,7 +184,7 @@ def _ledger_path(report: Path, ledger: str | os.PathLike[str] | None) -> Path:
 def _remarks(stated: PrivacyReport, recomputed: PrivacyReport) -> Iterator[str]:
     made, known = recomputed["steps"], stated.values.get("steps")
     if isinstance(known, int) and made > known:
-        yield f"the ledger holds {made - known} more updates: the report may simply be older"
+        yield f"the ledger holds {made - known} more steps: the report may simply be older"
     yield from other_versions(stated, recomputed)
     if words := other_words(stated, recomputed):
         yield words

@@ -5,13 +5,13 @@ from tfdp.sampling.chunks import split_into_chunks
 from tfdp.sampling.fixed_size import FixedSizeSampler
 from tfdp.sampling.full_batch import FullBatchSampler
 from tfdp.sampling.poisson import PoissonSampler
-from tfdp.sampling.units import UnitRecords
+from tfdp.sampling.users import UserExamples
 
 __all__ = [
     "FixedSizeSampler",
     "FullBatchSampler",
     "PoissonSampler",
     "Sampler",
-    "UnitRecords",
+    "UserExamples",
     "split_into_chunks",
 ]

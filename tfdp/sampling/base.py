@@ -8,7 +8,7 @@ from tfdp import checks
 
 
 class Sampler(abc.ABC):
-    """Decides which records take part in each update.
+    """Decides which records take part in each step.
 
     A draw is a pure function of the sampler's arguments and the number of the update: asking
     for update 1,000 needs no earlier draw, asking twice gives the same answer, and a resumed
@@ -31,7 +31,7 @@ class Sampler(abc.ABC):
     @property
     @abc.abstractmethod
     def expected_batch_size(self) -> float:
-        """Expected number of records in an update (public: it divides the noisy sum)."""
+        """Expected number of records in a step (public: it divides the noisy sum)."""
 
     @abc.abstractmethod
     def count(self, update: int) -> int:
@@ -42,5 +42,5 @@ class Sampler(abc.ABC):
         """Records of update `update`: distinct indices, sorted, int64 `[count(update)]`."""
 
     @abc.abstractmethod
-    def expected_coverage(self, updates: int) -> float:
-        """Expected share of the records that take part at least once in `updates` updates."""
+    def expected_coverage(self, steps: int) -> float:
+        """Expected share of the records that take part at least once in `steps` steps."""

@@ -1,4 +1,4 @@
-"""Batches of any size as sub-batches of one fixed shape."""
+"""Batches of any size as microbatches of one fixed shape."""
 
 import numpy as np
 
@@ -8,14 +8,14 @@ from tfdp import checks
 def split_into_chunks(
     indices: np.ndarray, size: int, multiple_of: int = 1
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Splits a batch into sub-batches of a fixed shape, padded and masked, dropping nothing.
+    """Splits a batch into microbatches of a fixed shape, padded and masked, dropping nothing.
 
-    An empty batch gives sub-batches of padding only: the update still happens, as noise alone.
+    An empty batch gives microbatches of padding only: the update still happens, as noise alone.
 
     Args:
-      indices: The records of one update, int64 `[count]`, `count >= 0`.
-      size: Records in a sub-batch.
-      multiple_of: Rounds the number of sub-batches up to a multiple of this, so that every
+      indices: The records of one step, int64 `[count]`, `count >= 0`.
+      size: Records in a microbatch.
+      multiple_of: Rounds the number of microbatches up to a multiple of this, so that every
         replica gets as many as every other.
 
     Returns:

@@ -10,7 +10,7 @@ from tfdp.sampling.randomness import as_seed, generator
 
 
 class FixedSizeSampler(Sampler):
-    """Draws a uniform subset of exactly `batch_size` records, anew in each update.
+    """Draws a uniform subset of exactly `batch_size` records, anew in each step.
 
     This is not Poisson sampling: its amplification differs and holds for replacing a record,
     not for adding or removing one. Account for it as what it is.
@@ -23,7 +23,7 @@ class FixedSizeSampler(Sampler):
 
         Args:
           num_examples: Number of records N.
-          batch_size: Number of distinct records in each update, in [1, N].
+          batch_size: Number of distinct records in each step, in [1, N].
           seed: Integer of up to 128 bits. None draws it from the operating system's entropy.
 
         Raises:
@@ -48,11 +48,11 @@ class FixedSizeSampler(Sampler):
         """The batch size itself."""
         return float(self._batch_size)
 
-    def expected_coverage(self, updates: int) -> float:
-        """1 - (1 - batch_size / N)^updates."""
+    def expected_coverage(self, steps: int) -> float:
+        """1 - (1 - batch_size / N)^steps."""
         if self._batch_size == self.num_examples:
-            return float(updates > 0)
-        return -math.expm1(updates * math.log1p(-self._batch_size / self.num_examples))
+            return float(steps > 0)
+        return -math.expm1(steps * math.log1p(-self._batch_size / self.num_examples))
 
     def count(self, update: int) -> int:
         """The batch size, whatever the update."""

@@ -1,4 +1,4 @@
-"""Every record in every update."""
+"""Every record in every step."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from tfdp.sampling.base import Sampler
 
 
 class FullBatchSampler(Sampler):
-    """Includes every record in every update; the accounting is that of the Gaussian mechanism."""
+    """Includes every record in every step; the accounting is that of the Gaussian mechanism."""
 
     name = "full_batch"
 
@@ -16,9 +16,9 @@ class FullBatchSampler(Sampler):
         """N."""
         return float(self.num_examples)
 
-    def expected_coverage(self, updates: int) -> float:
-        """1 from the first update on."""
-        return float(updates > 0)
+    def expected_coverage(self, steps: int) -> float:
+        """1 from the first step on."""
+        return float(steps > 0)
 
     def count(self, update: int) -> int:
         """N, whatever the update."""

@@ -9,13 +9,13 @@ from tfdp.sampling.randomness import as_seed, generator
 
 
 class PoissonSampler(Sampler):
-    """Includes each record independently with probability q, anew in each update.
+    """Includes each record independently with probability q, anew in each step.
 
     The number of records is drawn first, from Binomial(N, q), then a uniform subset of that
     size: the same distribution as N independent coins, in time and memory of the subset.
     (Above q = 2 % NumPy may use one temporary array of N indices.)
 
-    Batches differ in size and can be empty; both are part of the guarantee, so an empty update
+    Batches differ in size and can be empty; both are part of the guarantee, so an empty step
     still adds noise and still counts.
     """
 
@@ -26,7 +26,7 @@ class PoissonSampler(Sampler):
 
         Args:
           num_examples: Number of records N.
-          probability: Probability q of each record in each update, in (0, 1].
+          probability: Probability q of each record in each step, in (0, 1].
           seed: Integer of up to 128 bits. None draws it from the operating system's entropy.
             Keep it secret: who knows it knows who was sampled, and the amplification is gone.
 
@@ -46,7 +46,7 @@ class PoissonSampler(Sampler):
 
     @property
     def probability(self) -> float:
-        """Probability q of each record in each update."""
+        """Probability q of each record in each step."""
         return self._probability
 
     @property
@@ -59,11 +59,11 @@ class PoissonSampler(Sampler):
         """N q."""
         return self.num_examples * self.probability
 
-    def expected_coverage(self, updates: int) -> float:
-        """1 - (1 - q)^updates; 63.2 % after the 1 / q updates that are often called an epoch."""
+    def expected_coverage(self, steps: int) -> float:
+        """1 - (1 - q)^steps; 63.2 % after the 1 / q steps that are often called an epoch."""
         if self.probability == 1.0:
-            return float(updates > 0)
-        return -math.expm1(updates * math.log1p(-self.probability))
+            return float(steps > 0)
+        return -math.expm1(steps * math.log1p(-self.probability))
 
     def count(self, update: int) -> int:
         """Number of records in update `update`: a draw from Binomial(N, q)."""

@@ -24,10 +24,10 @@ def as_seed(seed: int | None) -> int:
 
 
 def generator(seed: int, update: int) -> np.random.Generator:
-    """Returns the random number generator of one update.
+    """Returns the random number generator of one step.
 
     Philox is keyed by the seed; the number of the update fills the upper half of its 256-bit
-    counter, so that the streams of two updates are 2**128 blocks apart and never meet.
+    counter, so that the streams of two steps are 2**128 blocks apart and never meet.
     """
     return np.random.Generator(
         np.random.Philox(key=seed, counter=checks.non_negative_int("update", update) << 128)

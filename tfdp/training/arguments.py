@@ -73,7 +73,7 @@ def check_validation(validation_data: Any) -> None:
     if isinstance(validation_data, str | bytes | numbers.Number):
         raise TypeError(
             "validation_data must be (x, y), (x, y, sample_weight), a tf.data.Dataset or a "
-            f"RecordSource, got {validation_data!r}."
+            f"ExampleSource, got {validation_data!r}."
         )
     arrays = isinstance(validation_data, dict | list | tuple) or hasattr(validation_data, "shape")
     if not arrays:  # a data set, a loader, a generator, or None
@@ -82,7 +82,7 @@ def check_validation(validation_data: Any) -> None:
     if len(parts) not in (2, 3) or parts[1] is None:
         raise ValueError(
             "validation_data must be (x, y), (x, y, sample_weight), a tf.data.Dataset or a "
-            f"RecordSource, got a {type(validation_data).__name__} without targets or of "
+            f"ExampleSource, got a {type(validation_data).__name__} without targets or of "
             f"{len(parts)} parts."
         )
     named = dict(zip(("x", "y", "sample_weight"), parts, strict=False))

@@ -1,4 +1,4 @@
-"""From a compiled private model and its records to a run of updates."""
+"""From a compiled private model and its records to a run of steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import scipy.stats
 import tensorflow as tf
 
 from tfdp.clipping import Batch, ClippedGradient
-from tfdp.data import RecordSource
+from tfdp.data import ExampleSource
 from tfdp.privacy import PrivacyPlan
 from tfdp.privacy.noise import NoiseKey
 from tfdp.training.adaptive import AdaptiveClipNorm, clipping_of
@@ -19,7 +19,7 @@ from tfdp.training.continuity import check_optimizer_is_own
 from tfdp.training.metrics import update_metrics
 from tfdp.training.run import PrivateRun, agreed_key
 from tfdp.training.state import PrivateState
-from tfdp.training.update import PrivateUpdate
+from tfdp.training.update import PrivateStep
 from tfdp.training.usable import check_targets
 
 _MOST_TO_EVALUATE = 256
@@ -38,9 +38,9 @@ def rows_to_evaluate(state: PrivateState, asked: int | None, replicas: int) -> i
 
 
 def make_run(
-    model: keras.Model, source: RecordSource, updates: int, updates_per_epoch: int
+    model: keras.Model, source: ExampleSource, steps: int, steps_per_epoch: int
 ) -> PrivateRun:
-    """Returns a run of updates; the first one builds the model and what clips its gradients."""
+    """Returns a run of steps; the first one builds the model and what clips its gradients."""
     state: PrivateState = model._private
     if state.update is None:
         _build(model, source)
@@ -50,15 +50,15 @@ def make_run(
     key = NoiseKey.from_entropy() if state.seed is None else NoiseKey.from_seed(state.seed)
     key = agreed_key(key, model.distribute_strategy)
     rows = state.microbatch_size or _best_microbatch_size(state, source, model.distribute_strategy)
-    return PrivateRun(model, source, rows, key, updates, updates_per_epoch, state.units)
+    return PrivateRun(model, source, rows, key, steps, steps_per_epoch, state.units)
 
 
 def _best_microbatch_size(
-    state: PrivateState, source: RecordSource, strategy: tf.distribute.Strategy
+    state: PrivateState, source: ExampleSource, strategy: tf.distribute.Strategy
 ) -> int:
     """Returns how many rows one replica best handles at a time; those of whole units."""
     assert state.plan is not None and state.update is not None  # make_run has seen to it
-    each = state.plan.records_per_unit or 1
+    each = state.plan.examples_per_user or 1
     x, y, sample_weight, valid = source.fetch(tf.zeros([each], tf.int64), tf.zeros([], tf.int64))
     batch = Batch(x, y, sample_weight, valid, tf.zeros([2], tf.int32))
     drawn, probabilities = _drawn_by_an_update(state.plan)
@@ -70,7 +70,7 @@ def _best_microbatch_size(
 
 
 def _drawn_by_an_update(plan: PrivacyPlan) -> tuple[np.ndarray, np.ndarray]:
-    """Returns how many records, or persons, an update may draw, and how likely it is."""
+    """Returns how many records, or persons, a step may draw, and how likely it is."""
     if plan.sampling != "poisson":
         return np.array([math.ceil(plan.batch_size)]), np.ones(1)
     drawn = scipy.stats.binom(plan.num_examples, plan.sampling_probability)
@@ -78,7 +78,7 @@ def _drawn_by_an_update(plan: PrivacyPlan) -> tuple[np.ndarray, np.ndarray]:
     return counts, drawn.pmf(counts)
 
 
-def _build(model: keras.Model, source: RecordSource) -> None:
+def _build(model: keras.Model, source: ExampleSource) -> None:
     """Creates all variables, from the shapes of a batch of two.
 
     Raises:
@@ -103,7 +103,7 @@ def _build(model: keras.Model, source: RecordSource) -> None:
     check_targets(model, source, x)
 
 
-def _make_update(model: keras.Model) -> PrivateUpdate:
+def _make_update(model: keras.Model) -> PrivateStep:
     state: PrivateState = model._private
     assert state.plan is not None  # fit has seen to it
     clipped = ClippedGradient(
@@ -113,11 +113,11 @@ def _make_update(model: keras.Model) -> PrivateUpdate:
         engine=state.engine,
         with_outputs=model._compile_metrics is not None,
         jit_compile=_jit_compile(model),
-        records_per_unit=state.plan.records_per_unit or 1,
+        examples_per_user=state.plan.examples_per_user or 1,
         public_examples=state.public_examples,
     )
     moving = model.optimizer.clip_norm
-    return PrivateUpdate(
+    return PrivateStep(
         model,
         clipped,
         state.plan.denominator,

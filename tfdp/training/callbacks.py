@@ -13,7 +13,7 @@ import tqdm
 
 
 class ProgressBar(keras.callbacks.Callback):
-    """One bar over all updates of the plan, with time left, loss and epsilon."""
+    """One bar over all steps of the plan, with time left, loss and epsilon."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -21,20 +21,20 @@ class ProgressBar(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: dict | None = None) -> None:
         self._bar = tqdm.tqdm(
-            total=self.model.privacy.steps, initial=self.model.ledger.updates, unit="update"
+            total=self.model.privacy.steps, initial=self.model.ledger.steps, unit="update"
         )
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         shown = {k: f"{float(v):.3f}" for k, v in (logs or {}).items() if k in ("loss", "epsilon")}
         self._bar.set_postfix(shown, refresh=False)
-        self._bar.update(self.model.ledger.updates - self._bar.n)
+        self._bar.update(self.model.ledger.steps - self._bar.n)
 
     def on_train_end(self, logs: dict | None = None) -> None:
         self._bar.close()
 
 
 class TrainingLog(keras.callbacks.Callback):
-    """Appends one line of JSON an epoch: the number of updates entered, and the epoch's logs.
+    """Appends one line of JSON an epoch: the number of steps entered, and the epoch's logs.
 
     Args:
       path: The file; a resumed run goes on at its end.
@@ -52,7 +52,7 @@ class TrainingLog(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         values = {name: float(value) for name, value in (logs or {}).items()}
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"update": self.model.ledger.updates, **values}) + "\n")
+            file.write(json.dumps({"update": self.model.ledger.steps, **values}) + "\n")
 
     @staticmethod
     def read(path: str | os.PathLike) -> list[dict[str, Any]]:

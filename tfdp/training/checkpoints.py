@@ -20,7 +20,7 @@ class CheckpointEvery(keras.callbacks.Callback):
 
     Neither noise nor sampling is in a checkpoint: a run that goes on draws both from fresh
     entropy, so nothing is replayed. The ledger is ahead of the weights after a crash, since an
-    update is entered before its result can be seen; updates that were lost stay counted. Only
+    update is entered before its result can be seen; steps that were lost stay counted. Only
     where a seed is fixed are they made again, as the very same releases, and counted once: if
     seed, optimizer, plan and microbatches are those of the checkpoint.
 
@@ -60,13 +60,13 @@ class CheckpointEvery(keras.callbacks.Callback):
         """Loads the latest checkpoint; returns whether there was one.
 
         Raises:
-          LedgerError: The model's ledger is a file that lacks updates which the checkpoint knows.
+          LedgerError: The model's ledger is a file that lacks steps which the checkpoint knows.
         """
         path = tf.train.latest_checkpoint(self._directory)
         if path is not None:
             self._checkpoint.restore(path)
             self._latest = int(self._optimizer.iterations.numpy())
-            self._state.next_update = self._latest
+            self._state.next_step = self._latest
         self._waiting = False
         return path is not None
 
@@ -110,7 +110,7 @@ class _Spending(tf.train.experimental.PythonState):
         _refuse_lost_updates(self._state.ledger, values["ledger"])
         self._state.ledger.merge(values["ledger"])
         self._state.set_counts(values["counts"])
-        # Other settings make other updates: under a name of their own, so that they are counted.
+        # Other settings make other steps: under a name of their own, so that they are counted.
         if values["settings"] == self._state.settings:
             self._state.stream = values["stream"]
 
@@ -119,11 +119,11 @@ def _refuse_lost_updates(ledger: Ledger, known: dict) -> None:
     """Raises if a ledger on disk, which is always ahead of checkpoints, has fallen behind one."""
     if ledger.path is None:
         return
-    held = {entry.id: entry.updates for entry in ledger.entries}
-    lost = sum(max(0, each["updates"] - held.get(each["id"], 0)) for each in known["segments"])
+    held = {entry.id: entry.steps for entry in ledger.entries}
+    lost = sum(max(0, each["steps"] - held.get(each["id"], 0)) for each in known["segments"])
     if lost:
         raise LedgerError(
-            f"{ledger.path} lacks {lost} updates that the checkpoint knows of: the file was "
+            f"{ledger.path} lacks {lost} steps that the checkpoint knows of: the file was "
             "removed or replaced, and with it what was spent after the checkpoint. Put it back. "
             "If it is lost for good, nobody can say what these weights have cost: start from "
             "new ones."

@@ -11,11 +11,11 @@ import numpy as np
 
 from tfdp.checks import not_negative, positive_int, whole
 from tfdp.checks import seed as check_seed
-from tfdp.data import RecordSource
+from tfdp.data import ExampleSource
 from tfdp.optimizers import PrivateOptimizer
 from tfdp.privacy import Ledger, PrivacyPlan
 from tfdp.privacy.spenders import spending_elsewhere
-from tfdp.sampling import UnitRecords
+from tfdp.sampling import UserExamples
 from tfdp.training import arguments
 
 if TYPE_CHECKING:
@@ -51,12 +51,12 @@ def check_compile(
 
 
 def updates_at_once(steps: Any) -> int:
-    """Returns ``steps_per_execution``; raises for what is no number of updates."""
+    """Returns ``steps_per_execution``; raises for what is no number of steps."""
     return whole(
         "steps_per_execution",
         steps,
         least=1,
-        why="so many updates are made between two calls of the callbacks, each a private one",
+        why="so many steps are made between two calls of the callbacks, each a private one",
     )
 
 
@@ -107,7 +107,7 @@ def check_unchanged(model: keras.Model, state: PrivateState) -> None:
         if getattr(optimizer, name) is not None:
             raise ValueError(
                 f"The optimizer's {name} was set to {getattr(optimizer, name)} after compile: not "
-                "available, since every update of fit is one private step. Set it back to None."
+                "available, since every step of fit is one private step. Set it back to None."
             )
 
 
@@ -121,13 +121,13 @@ def check_trainable(model: keras.Model, state: PrivateState) -> None:
 
 
 def sharing_note(model: keras.Model, ledger: Ledger) -> list[str]:
-    """Says for a report which updates of other models its weights hold, if there are any."""
+    """Says for a report which steps of other models its weights hold, if there are any."""
     shared = [variable.path for variable, _ in spending_elsewhere(model.variables, ledger)]
     if not shared:
         return []
     some = f"{', '.join(shared[:3])}{', ...' if len(shared) > 3 else ''}"
     return [
-        f"another private model has trained weights of this one ({some}), and its updates are in "
+        f"another private model has trained weights of this one ({some}), and its steps are in "
         "another ledger: epsilon leaves them out; tfdp.privacy.compose adds both up"
     ]
 
@@ -163,7 +163,7 @@ def check_fit(
     num_examples: int | None,
     delta: float | None,
     validation_split: float,
-    group_ids: Any = None,
+    user_ids: Any = None,
 ) -> None:
     """Raises for arguments of fit that would break the contract with the plan."""
     if validation_split:
@@ -178,7 +178,7 @@ def check_fit(
             f"{plan.batch_size}. Leave batch_size out, or make another plan. (To bound memory, "
             "set microbatch_size in compile.)"
         )
-    _check_unit(None if plan is None else plan.records_per_unit, group_ids)
+    _check_unit(None if plan is None else plan.examples_per_user, user_ids)
     if plan is None:
         return
     for name, value in (("num_examples", num_examples), ("delta", delta)):
@@ -194,28 +194,28 @@ def check_fit(
         )
 
 
-def _check_unit(records_per_unit: int | None, group_ids: Any) -> None:
+def _check_unit(examples_per_user: int | None, user_ids: Any) -> None:
     """Raises unless plan and data agree on what is protected."""
-    if group_ids is None and records_per_unit is not None:
+    if user_ids is None and examples_per_user is not None:
         raise ValueError(
-            f"The plan protects persons (records_per_unit={records_per_unit}), and fit does not "
-            "know whose the records are: pass group_ids, or plan without records_per_unit."
+            f"The plan protects persons (examples_per_user={examples_per_user}), and fit does not "
+            "know whose the records are: pass user_ids, or plan without examples_per_user."
         )
-    if group_ids is not None and records_per_unit is None:
+    if user_ids is not None and examples_per_user is None:
         raise ValueError(
-            "group_ids: the plan protects single records. To protect the persons behind them, "
-            "plan with records_per_unit, and with num_examples and batch_size counting persons."
+            "user_ids: the plan protects single records. To protect the persons behind them, "
+            "plan with examples_per_user, and with num_examples and batch_size counting persons."
         )
 
 
-def units_of(plan: PrivacyPlan | None, source: RecordSource, group_ids: Any) -> UnitRecords | None:
+def units_of(plan: PrivacyPlan | None, source: ExampleSource, user_ids: Any) -> UserExamples | None:
     """Returns whose the records are, where the plan protects persons."""
-    if plan is None or plan.records_per_unit is None:
+    if plan is None or plan.examples_per_user is None:
         return None
-    units = UnitRecords(group_ids, plan.records_per_unit)
+    units = UserExamples(user_ids, plan.examples_per_user)
     if units.num_records != len(source):
         raise ValueError(
-            f"group_ids holds {units.num_records} ids for {len(source)} records: give one a record."
+            f"user_ids holds {units.num_records} ids for {len(source)} records: give one a record."
         )
     return units
 

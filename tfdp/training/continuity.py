@@ -13,36 +13,36 @@ _CHECKPOINTS = "tfdp.training.checkpoints.CheckpointEvery, which keeps both"
 
 
 def check_accounted(optimizer: Any, state: PrivateState) -> None:
-    """Raises if the optimizer has made updates that the ledger does not know of.
+    """Raises if the optimizer has made steps that the ledger does not know of.
 
     Weights that come with an optimizer's state, by ``load_weights`` or from a checkpoint of
     TensorFlow's own, come without what they have cost.
     """
-    made, known = int(optimizer.iterations.numpy()), state.ledger.updates
+    made, known = int(optimizer.iterations.numpy()), state.ledger.steps
     if made > known:
         raise ValueError(
-            f"The optimizer has made {made} updates and the ledger holds {known}: weights came "
+            f"The optimizer has made {made} steps and the ledger holds {known}: weights came "
             "without the ledger of what they cost (load_weights, tf.train.Checkpoint and "
             "BackupAndRestore put back weights and the optimizer's state alone), so no epsilon "
             "can be stated. Load the model with keras.models.load_model, or from "
             f"{_CHECKPOINTS}. If you have their ledger, compile again with ledger=ledger; one "
-            "that was lost is made up with Ledger.record, once for every update."
+            "that was lost is made up with Ledger.record, once for every step."
         )
 
 
 def check_not_set_back(optimizer: Any, state: PrivateState) -> None:
-    """Raises if a seeded run would make an update of this process again, on whatever data.
+    """Raises if a seeded run would make a step of this process again, on whatever data.
 
     The ledger takes it for the very same release and does not count it. Only a checkpoint of
-    ``CheckpointEvery`` puts a run back in order to make the same updates again.
+    ``CheckpointEvery`` puts a run back in order to make the same steps again.
     """
-    at, made = int(optimizer.iterations.numpy()), state.next_update
+    at, made = int(optimizer.iterations.numpy()), state.next_step
     if state.seed is not None and at < made:
         raise ValueError(
             f"seed={state.seed}: optimizer.iterations was set back from {made} to {at} (by "
             "assign, load_weights or a checkpoint), so the same noise would come again, on "
             "weights or records that may be others: their difference would have none, and the "
-            "ledger would count the updates once. Compile again with another seed or none, or go "
+            "ledger would count the steps once. Compile again with another seed or none, or go "
             f"back with {_CHECKPOINTS}, by restore()."
         )
 

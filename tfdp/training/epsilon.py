@@ -7,9 +7,9 @@ from tfdp.privacy.accounting import epsilon
 
 
 class EpsilonMeter:
-    """The privacy spent so far: a valid upper bound that is cheap enough for every update.
+    """The privacy spent so far: a valid upper bound that is cheap enough for every step.
 
-    Under one plan it meets the plan's final figure at the last update. Where the ledger holds
+    Under one plan it meets the plan's final figure at the last step. Where the ledger holds
     other settings too, it is the Renyi figure of all of them together.
     """
 
@@ -23,5 +23,5 @@ class EpsilonMeter:
             return {}
         spent = self._ledger.segments()
         if all(segment.settings == self._plan.settings for segment in spent):
-            return {"epsilon": self._plan.epsilon_bound(self._ledger.updates)}
+            return {"epsilon": self._plan.epsilon_bound(self._ledger.steps)}
         return {"epsilon": epsilon(spent, self._plan.delta, "rdp").epsilon}

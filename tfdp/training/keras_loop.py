@@ -1,4 +1,4 @@
-"""What Keras's own training loop needs around it to make the updates of a private run."""
+"""What Keras's own training loop needs around it to make the steps of a private run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import tensorflow as tf
 def one_at_a_time(fit: Callable) -> Callable:
     """Refuses a call of fit inside another, or beside it in another thread.
 
-    Both would make the same updates, and enter them in each other's place.
+    Both would make the same steps, and enter them in each other's place.
     """
 
     @functools.wraps(fit)

@@ -1,4 +1,4 @@
-"""Keras metrics of a sub-batch, padding left out."""
+"""Keras metrics of a microbatch, padding left out."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def update_metrics(
     used: tf.Tensor,
     losses: tf.Tensor,
 ) -> None:
-    """Adds a sub-batch to the model's loss and compiled metrics.
+    """Adds a microbatch to the model's loss and compiled metrics.
 
     Rows outside ``used`` get weight zero in every metric, also in those that Keras would feed
-    without weights: shapes stay static and empty updates change nothing.
+    without weights: shapes stay static and empty steps change nothing.
 
     Args:
       model: The compiled model.

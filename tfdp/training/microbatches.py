@@ -1,4 +1,4 @@
-"""The sub-batches of consecutive updates, as a stream for every replica."""
+"""The microbatches of consecutive steps, as a stream for every replica."""
 
 from __future__ import annotations
 
@@ -11,45 +11,45 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp.clipping import Batch
-from tfdp.data import RecordSource
-from tfdp.sampling import Sampler, UnitRecords, split_into_chunks
+from tfdp.data import ExampleSource
+from tfdp.sampling import Sampler, UserExamples, split_into_chunks
 
 
 class MicrobatchStream:
-    """Streams the records of updates in sub-batches of one static shape.
+    """Streams the records of steps in microbatches of one static shape.
 
-    Every replica gets as many sub-batches an update as every other; what is missing is padding.
-    An empty update still has one sub-batch, of padding only.
+    Every replica gets as many microbatches a step as every other; what is missing is padding.
+    An empty step still has one microbatch, of padding only.
 
     Args:
       source: The records.
-      sampler: Who takes part in an update.
+      sampler: Who takes part in a step.
       microbatch_size: Rows that one replica handles at a time.
       strategy: The distribution strategy of the model.
       seed: ``[2]`` integers, from which dropout draws.
-      units: Whose the records are, where the sampler draws persons. Sub-batches then hold whole
+      units: Whose the records are, where the sampler draws persons. Microbatches then hold whole
         persons, each in as many rows as the bound on their records.
 
     Raises:
-      ValueError: A sub-batch does not hold one person.
+      ValueError: A microbatch does not hold one person.
     """
 
     def __init__(
         self,
-        source: RecordSource,
+        source: ExampleSource,
         sampler: Sampler,
         microbatch_size: int,
         strategy: tf.distribute.Strategy,
         seed: np.ndarray,
-        units: UnitRecords | None = None,
+        units: UserExamples | None = None,
     ):
         self._source = source
         self._sampler = sampler
-        rows_each = 1 if units is None else units.records_per_unit
+        rows_each = 1 if units is None else units.examples_per_user
         if microbatch_size < rows_each:
             raise ValueError(
                 f"microbatch_size={microbatch_size} is less than the records of one person, "
-                f"records_per_unit={rows_each}, which are clipped together: raise the former, or "
+                f"examples_per_user={rows_each}, which are clipped together: raise the former, or "
                 "plan with fewer records a person."
             )
         self._drawn_at_once = microbatch_size // rows_each
@@ -60,34 +60,32 @@ class MicrobatchStream:
         self._seed = tf.constant(seed.astype(np.int64) % (2**31), tf.int32)
 
     def steps(self, update: int) -> int:
-        """Returns how many sub-batches every replica handles in an update."""
+        """Returns how many microbatches every replica handles in a step."""
         drawn = self._sampler.count(update)
         return max(1, math.ceil(drawn / (self._drawn_at_once * self._replicas)))
 
-    def iterator(self, first_update: int, updates: int) -> Iterator[Any]:
-        """Returns an endless iterator of sub-batches; after those updates, of padding only.
+    def iterator(self, first_step: int, steps: int) -> Iterator[Any]:
+        """Returns an endless iterator of microbatches; after those steps, of padding only.
 
-        Records are read ahead, and those of an update that nobody makes would be counted among
+        Records are read ahead, and those of a step that nobody makes would be counted among
         the unreadable ones.
         """
         if self._replicas == 1:
-            return iter(self._dataset(first_update, updates, 0, 1))
+            return iter(self._dataset(first_step, steps, 0, 1))
         return iter(
             self._strategy.distribute_datasets_from_function(
                 lambda context: self._dataset(
-                    first_update, updates, context.input_pipeline_id, context.num_input_pipelines
+                    first_step, steps, context.input_pipeline_id, context.num_input_pipelines
                 )
             )
         )
 
-    def _dataset(
-        self, first_update: int, updates: int, worker: int, workers: int
-    ) -> tf.data.Dataset:
+    def _dataset(self, first_step: int, steps: int, worker: int, workers: int) -> tf.data.Dataset:
         local = self._replicas // workers
 
-        def sub_batches():
-            for update in itertools.count(first_update):
-                left = first_update + updates - update
+        def microbatches():
+            for update in itertools.count(first_step):
+                left = first_step + steps - update
                 drawn = self._sampler.indices(update) if left > 0 else np.empty(0, np.int64)
                 chunks, masks = split_into_chunks(drawn, self._drawn_at_once, self._replicas)
                 for i in range(len(chunks)):
@@ -100,7 +98,7 @@ class MicrobatchStream:
             tf.TensorSpec([self._size], tf.int64),
             tf.TensorSpec([self._size], tf.bool),
         )
-        dataset = tf.data.Dataset.from_generator(sub_batches, output_signature=signature)
+        dataset = tf.data.Dataset.from_generator(microbatches, output_signature=signature)
         # Endless data keep their static shapes on the way to the replicas.
         dataset = dataset.apply(
             tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)

@@ -10,7 +10,7 @@ import keras
 
 from tfdp.clipping import per_example_loss
 from tfdp.clipping.engines import check_engine, checked_jit_compile
-from tfdp.data import RecordSource, as_source, batches
+from tfdp.data import ExampleSource, as_source, batches
 from tfdp.optimizers import PrivateOptimizer
 from tfdp.privacy import Ledger, PrivacyPlan, PrivacyReport, build_report
 from tfdp.privacy.spenders import note_training
@@ -19,7 +19,7 @@ from tfdp.training.assembly import make_run, rows_to_evaluate
 from tfdp.training.held_out_loss import mean_over_examples
 from tfdp.training.keras_loop import endless_ticks, last_epoch_may_be_short, one_at_a_time
 from tfdp.training.plain import SavedAsPlain
-from tfdp.training.run import planned_updates
+from tfdp.training.run import planned_steps
 from tfdp.training.sharing import with_earlier_spending
 from tfdp.training.state import PrivateState, fingerprint
 from tfdp.training.usable import check_validation_fits
@@ -37,7 +37,7 @@ class DPModel(SavedAsPlain):
         class MyModel(tfdp.DPModel, keras.Model): ...
 
     What works on ``keras.Model`` works here. ``compile`` takes a ``tfdp.optimizers`` optimizer;
-    a step of ``fit`` is one update, whatever the number of microbatches. ``fit`` samples the
+    a step of ``fit`` is one step, whatever the number of microbatches. ``fit`` samples the
     records itself, clips every example's gradient, adds noise to the sum once, divides by the
     expected batch size of the plan, and enters the update in the ledger.
     """
@@ -78,7 +78,7 @@ class DPModel(SavedAsPlain):
             "single_pass", "two_pass" or "vectorized"; they agree.
           seed: Makes noise and sampling reproducible, for tests. The guarantee then does not
             hold against anyone who knows the seed, and the report says so.
-          ledger: Where updates are entered; by default the model's own, kept in memory.
+          ledger: Where steps are entered; by default the model's own, kept in memory.
           public_examples: As for ``tfdp.clipping.ClippedGradient``: two rows or more that are not
             private, for models that made-up numbers do not suit.
           **kwargs: As in Keras: metrics, steps_per_execution, ... ``jit_compile`` says whether XLA
@@ -153,23 +153,23 @@ class DPModel(SavedAsPlain):
         validation_freq: Any = 1,
         num_examples: int | None = None,
         delta: float | None = None,
-        group_ids: Any = None,
+        user_ids: Any = None,
     ) -> keras.callbacks.History:
-        """Trains for the updates of the plan, or for ``epochs`` of it.
+        """Trains for the steps of the plan, or for ``epochs`` of it.
 
         Args:
           x: Arrays, a dict or nest of arrays, an object with ``__len__``, ``__getitem__`` and
-            ``element_spec`` (see ``tfdp.data.IndexableSource``), or a ``tfdp.data.RecordSource``:
+            ``element_spec`` (see ``tfdp.data.IndexableSource``), or a ``tfdp.data.ExampleSource``:
             anything with random access, since ``fit`` samples.
           y: Targets, where ``x`` does not hold them.
           batch_size: Expected batch size; only without a plan, which holds it.
-          epochs: Passes of ceil(N / B) updates. By default all that the plan has left.
+          epochs: Passes of ceil(N / B) steps. By default all that the plan has left.
           verbose: As in Keras.
           callbacks: As in Keras.
           validation_split: Must be 0: it would shrink N behind the plan's back.
-          validation_data: As in Keras, or a ``RecordSource``. Metrics of private held-out
+          validation_data: As in Keras, or a ``ExampleSource``. Metrics of private held-out
             records are not covered by the guarantee.
-          shuffle: Has no effect: every update draws its records anew.
+          shuffle: Has no effect: every step draws its records anew.
           class_weight: As in Keras, for integer targets in an array.
           sample_weight: By record, ``[N]``, or by token, ``[N, T]``; applied before clipping.
           initial_epoch: As in Keras.
@@ -180,8 +180,8 @@ class DPModel(SavedAsPlain):
           validation_freq: As in Keras.
           num_examples: Public number of records, where the optimizer has no plan.
           delta: The delta to report, where the optimizer has no plan.
-          group_ids: For every record whose it is, ``[N]`` integers or strings, where the plan
-            has ``records_per_unit``: persons are then sampled, and the sum of the gradients of a
+          user_ids: For every record whose it is, ``[N]`` integers or strings, where the plan
+            has ``examples_per_user``: persons are then sampled, and the sum of the gradients of a
             person's records is clipped. Of more records than that the first ones are used.
 
         Returns:
@@ -211,12 +211,12 @@ class DPModel(SavedAsPlain):
         validation_freq = arguments.epochs_to_validate(validation_freq)
         arguments.check_preprocessor(self)
         plan = self.optimizer.privacy
-        checks.check_fit(plan, batch_size, num_examples, delta, validation_split, group_ids)
+        checks.check_fit(plan, batch_size, num_examples, delta, validation_split, user_ids)
         checks.warn_of_callbacks(callbacks)
         if class_weight is not None:
             sample_weight = checks.class_to_sample_weight(class_weight, y, sample_weight)
         source = as_source(x, y, sample_weight)
-        state.units = checks.units_of(plan, source, group_ids)
+        state.units = checks.units_of(plan, source, user_ids)
         self._initial_epoch = None  # of a backup that was refused
         asked = None if epochs is None else epochs - initial_epoch
         earlier = state.plan
@@ -227,18 +227,18 @@ class DPModel(SavedAsPlain):
             asked,
             steps_per_epoch,
             delta,
-            spent=state.ledger.updates,
+            spent=state.ledger.steps,
         )
         if earlier is not None and earlier.denominator != state.plan.denominator:
             state.update = None  # which divides by the expected batch
-        updates, per_epoch, epochs = planned_updates(
-            state.plan, self.updates_left, asked, steps_per_epoch
+        steps, per_epoch, epochs = planned_steps(
+            state.plan, self.steps_left, asked, steps_per_epoch
         )
         replicas = self.distribute_strategy.num_replicas_in_sync
         validation_batch_size = rows_to_evaluate(state, validation_batch_size, replicas)
-        if isinstance(validation_data, RecordSource):
+        if isinstance(validation_data, ExampleSource):
             validation_data = batches(validation_data, validation_batch_size)
-        run = make_run(self, source, updates, per_epoch)
+        run = make_run(self, source, steps, per_epoch)
         check_validation_fits(self, validation_data)
         state.run = run
         note_training(self.trainable_variables, state.ledger)
@@ -262,7 +262,7 @@ class DPModel(SavedAsPlain):
             note_training(self.trainable_variables, state.ledger)
 
     def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Evaluates as Keras does; ``x`` may be a ``RecordSource`` too.
+        """Evaluates as Keras does; ``x`` may be a ``ExampleSource`` too.
 
         The loss is averaged within each example first, as in ``fit``. Keras itself averages over
         the tokens of all, which is another number where examples have several lengths.
@@ -270,12 +270,12 @@ class DPModel(SavedAsPlain):
         return super().evaluate(self._in_batches("evaluate", x, kwargs), *args, **kwargs)
 
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """Predicts as Keras does; ``x`` may be a ``RecordSource`` too."""
+        """Predicts as Keras does; ``x`` may be a ``ExampleSource`` too."""
         return super().predict(self._in_batches("predict", x, kwargs), *args, **kwargs)
 
     def _in_batches(self, what: str, x: Any, kwargs: dict[str, Any]) -> Any:
         """A source of records as batches, of the size among the arguments; else ``x``."""
-        if not isinstance(x, RecordSource):
+        if not isinstance(x, ExampleSource):
             return x
         size = kwargs.pop("batch_size", None)
         arguments.check_counts(batch_size=size)
@@ -319,22 +319,22 @@ class DPModel(SavedAsPlain):
 
     @property
     def ledger(self) -> Ledger:
-        """The record of executed updates."""
+        """The record of executed steps."""
         return self._compiled_state("ledger").ledger
 
     @property
-    def updates_left(self) -> int:
-        """How many updates the plan still allows; without one, those of the last call of fit."""
-        state = self._compiled_state("updates_left")
+    def steps_left(self) -> int:
+        """How many steps the plan still allows; without one, those of the last call of fit."""
+        state = self._compiled_state("steps_left")
         if state.plan is None:
             raise ValueError("There is no plan yet: compile with privacy=plan, or call fit().")
         # Updates that a crash took from a seeded run are made again for nothing.
         iterations = int(self.optimizer.iterations.numpy())
-        entered = [e.first + e.updates for e in state.ledger.entries if e.stream == state.stream]
+        entered = [e.first + e.steps for e in state.ledger.entries if e.stream == state.stream]
         repeats = max(0, max(entered, default=0) - iterations)
         if self.optimizer.privacy is None:  # no budget: every fit may spend what it asks for
-            return repeats + max(0, state.plan.steps - state.ledger.updates)
-        return repeats + state.plan.affordable_updates(state.ledger.segments())
+            return repeats + max(0, state.plan.steps - state.ledger.steps)
+        return repeats + state.plan.affordable_steps(state.ledger.segments())
 
     @property
     def privacy(self) -> PrivacyPlan | None:

@@ -1,4 +1,4 @@
-"""One call of fit: which updates it makes, from which records, with which noise."""
+"""One call of fit: which steps it makes, from which records, with which noise."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp.data import RecordSource
+from tfdp.data import ExampleSource
 from tfdp.privacy import PrivacyPlan
 from tfdp.privacy.noise import NoiseKey
 from tfdp.sampling import (
@@ -18,49 +18,49 @@ from tfdp.sampling import (
     FullBatchSampler,
     PoissonSampler,
     Sampler,
-    UnitRecords,
+    UserExamples,
 )
 from tfdp.training.checks import check_trainable
 from tfdp.training.epsilon import EpsilonMeter
 from tfdp.training.microbatches import MicrobatchStream
 from tfdp.training.state import PrivateState
-from tfdp.training.update import PrivateUpdate
+from tfdp.training.update import PrivateStep
 from tfdp.training.usable import warn_of_nothing_used
 from tfdp.training.weight_watch import WeightWatch
 
 
 class PrivateRun:
-    """Executes a number of updates, each entered in the ledger before its result can be seen.
+    """Executes a number of steps, each entered in the ledger before its result can be seen.
 
     Args:
       model: The compiled, built ``DPModel``.
       source: The records.
       microbatch_size: Rows that one replica handles at a time.
       key: Key of all randomness: noise, sampling, dropout.
-      updates: How many updates the run may make.
-      updates_per_epoch: Epoch length in updates.
+      steps: How many steps the run may make.
+      steps_per_epoch: Epoch length in steps.
       units: Whose the records are, where the plan protects persons.
     """
 
     def __init__(
         self,
         model: keras.Model,
-        source: RecordSource,
+        source: ExampleSource,
         microbatch_size: int,
         key: NoiseKey,
-        updates: int,
-        updates_per_epoch: int,
-        units: UnitRecords | None = None,
+        steps: int,
+        steps_per_epoch: int,
+        units: UserExamples | None = None,
     ):
         self._model = model
         state: PrivateState = model._private
         # compile and fit have set both before a run is made.
-        self._plan, self._update = cast(PrivacyPlan, state.plan), cast(PrivateUpdate, state.update)
+        self._plan, self._update = cast(PrivacyPlan, state.plan), cast(PrivateStep, state.update)
         self._state = state
         self._noise = key.child("noise")
         self._seeded = key.fixed
-        self._left = updates
-        self._per_epoch = updates_per_epoch
+        self._left = steps
+        self._per_epoch = steps_per_epoch
         self._done = 0
         self._next = int(model.optimizer.iterations.numpy())
         self._epsilon = EpsilonMeter(self._plan, state.ledger)
@@ -73,13 +73,13 @@ class PrivateRun:
             seed=key.child("dropout").seeds(0, 1)[0],
             units=units,
         )
-        self._batches = self._stream.iterator(self._next, updates)
+        self._batches = self._stream.iterator(self._next, steps)
         self._watch = WeightWatch(model.trainable_variables)
         self._source = source
         self._seen = int(state.examples), int(state.non_finite)
 
     def train_function(self, _: Any) -> dict[str, Any]:
-        """Runs the next updates, as many as ``steps_per_execution``; returns the epoch's logs."""
+        """Runs the next steps, as many as ``steps_per_execution``; returns the epoch's logs."""
         if self._done == 0 and self._model.optimizer.iterations.numpy() != self._next:
             raise ValueError(
                 "A callback put back other weights when training began, but not the ledger of "
@@ -133,12 +133,12 @@ class PrivateRun:
         )
         self._state.count(totals)
         self._next += 1
-        self._state.next_update = self._next
+        self._state.next_step = self._next
         self._done += 1
         self._left -= 1
 
     def _enter(self) -> None:
-        # With a fixed seed, a run that goes on from a checkpoint makes the updates that a crash
+        # With a fixed seed, a run that goes on from a checkpoint makes the steps that a crash
         # took away again, as the very same releases; the ledger knows them by stream and number.
         settings, ledger = self._plan.settings, self._state.ledger
         if self._seeded:
@@ -148,12 +148,12 @@ class PrivateRun:
 
 
 def _sampler(
-    plan: PrivacyPlan, source: RecordSource, units: UnitRecords | None, seed: int
+    plan: PrivacyPlan, source: ExampleSource, units: UserExamples | None, seed: int
 ) -> Sampler:
     """Returns the sampler of records, or of the persons whose they are."""
     if units is None:
         return sampler_for(plan, len(source), seed)
-    return sampler_for(plan, units.num_units, seed, what="persons")
+    return sampler_for(plan, units.num_users, seed, what="persons")
 
 
 def sampler_for(plan: PrivacyPlan, records: int, seed: int, what: str = "records") -> Sampler:
@@ -178,7 +178,7 @@ def sampler_for(plan: PrivacyPlan, records: int, seed: int, what: str = "records
         return FixedSizeSampler(records, plan.batch_size, seed)
     if plan.sampling not in ("poisson", "full_batch"):
         raise ValueError(
-            f"fit does not execute sampling={plan.sampling!r}, which is for updates made "
+            f"fit does not execute sampling={plan.sampling!r}, which is for steps made "
             'elsewhere: plan with "poisson", "full_batch" or "fixed_size".'
         )
     if abs(records - plan.num_examples) > 0.01 * plan.num_examples:
@@ -193,12 +193,12 @@ def sampler_for(plan: PrivacyPlan, records: int, seed: int, what: str = "records
     return PoissonSampler(records, plan.sampling_probability, seed)
 
 
-def planned_updates(
+def planned_steps(
     plan: PrivacyPlan, left: int, epochs: int | None, steps_per_epoch: int | None
 ) -> tuple[int, int, int]:
-    """Returns (updates, updates an epoch, epochs) of a call of fit.
+    """Returns (steps, steps an epoch, epochs) of a call of fit.
 
-    An epoch is as many updates as give every record one expected use, ceil(N / B), unless
+    An epoch is as many steps as give every record one expected use, ceil(N / B), unless
     ``steps_per_epoch`` says otherwise. Without ``epochs`` the run takes what is left of the
     plan; the last epoch may then be short.
 
@@ -213,15 +213,15 @@ def planned_updates(
         )
     if left <= 0:
         raise ValueError(
-            f"All that the plan of {plan.steps} updates allows (epsilon {plan.epsilon:.4g} at "
-            f"delta {plan.delta:g}) has been spent, by updates that the ledger holds: training on "
+            f"All that the plan of {plan.steps} steps allows (epsilon {plan.epsilon:.4g} at "
+            f"delta {plan.delta:g}) has been spent, by steps that the ledger holds: training on "
             "would spend more privacy than planned. Compile with a plan of larger budget."
         )
     if epochs is None:
         return left, min(per_epoch, left), math.ceil(left / per_epoch)
     if epochs * per_epoch > left:
         raise ValueError(
-            f"epochs={epochs} of {per_epoch} updates ask for {epochs * per_epoch} updates, but the "
+            f"epochs={epochs} of {per_epoch} steps ask for {epochs * per_epoch} steps, but the "
             f"plan of {plan.steps} has {left} left. Ask for at most {left // per_epoch} epochs, "
             "leave epochs out to use what is left, or plan more steps."
         )

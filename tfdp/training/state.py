@@ -12,11 +12,11 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp.privacy import Ledger, PrivacyPlan
-from tfdp.sampling import UnitRecords
+from tfdp.sampling import UserExamples
 
 if TYPE_CHECKING:
     from tfdp.training.run import PrivateRun
-    from tfdp.training.update import PrivateUpdate, Totals
+    from tfdp.training.update import PrivateStep, Totals
 
 
 @dataclasses.dataclass
@@ -31,17 +31,17 @@ class PrivateState:
       seed: Seed of all randomness, None for the operating system's entropy.
       stream: Name of this training's randomness, for the ledger. Where the seed is fixed, a run
         that goes on from a checkpoint goes on with the checkpoint's name.
-      settings: Fingerprint of what makes a seeded update what it is.
-      ledger: Where updates are entered.
+      settings: Fingerprint of what makes a seeded step what it is.
+      ledger: Where steps are entered.
       public_examples: Examples to look the model over on; None for made-up ones.
       plan: The plan in force, None until ``fit`` makes one.
       trainable: Identities of the trainable variables that the engine was made for.
-      update: What runs an update, made by the first ``fit``.
+      update: What runs a step, made by the first ``fit``.
       run: The run in progress.
       units: Whose the records are, where the plan protects persons.
-      examples: Examples that took part in updates, counted with repetition.
+      examples: Examples that took part in steps, counted with repetition.
       non_finite: How many of them were left out since their gradient was not finite.
-      next_update: Number of the update after the last that this process made or restored.
+      next_step: Number of the update after the last that this process made or restored.
       fitting: Held while ``fit`` runs.
     """
 
@@ -56,16 +56,16 @@ class PrivateState:
     public_examples: Any
     plan: PrivacyPlan | None
     trainable: list[int]
-    update: PrivateUpdate | None = None
+    update: PrivateStep | None = None
     run: PrivateRun | None = None
-    units: UnitRecords | None = None
+    units: UserExamples | None = None
     examples: Any = 0
     non_finite: Any = 0
-    next_update: int = 0
+    next_step: int = 0
     fitting: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
     def count(self, totals: Totals) -> None:
-        """Adds an update's counts, without waiting for the device."""
+        """Adds a step's counts, without waiting for the device."""
         self.examples += tf.cast(totals.examples, tf.float64)
         self.non_finite += tf.cast(totals.non_finite, tf.float64)
 
@@ -78,16 +78,16 @@ class PrivateState:
         """Returns the counts as integers: exact facts about private data, for its holder."""
         found = {"examples_used": int(self.examples), "non_finite_examples": int(self.non_finite)}
         if self.units is not None:
-            found["records_beyond_records_per_unit"] = self.units.records_left_out
+            found["records_beyond_examples_per_user"] = self.units.records_left_out
         return found
 
 
 def fingerprint(optimizer: Any, **compiled: Any) -> str:
-    """Returns a name for the settings of a seeded run: equal names, equal updates.
+    """Returns a name for the settings of a seeded run: equal names, equal steps.
 
-    The ledger counts an update that is made again only once, and noise that comes again over
+    The ledger counts a step that is made again only once, and noise that comes again over
     another gradient would give it away. So a run may only go on under a checkpoint's name if all
-    that its updates are computed from is the same; data, model and loss are the caller's to keep,
+    that its steps are computed from is the same; data, model and loss are the caller's to keep,
     and a learning rate that is assigned after ``compile``.
 
     Args:

@@ -1,4 +1,4 @@
-"""One private update: sub-batches in, one noised step out."""
+"""One private step: microbatches in, one noised step out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tfdp.training.adaptive import AdaptiveClipNorm
 
 
 class Totals(NamedTuple):
-    """What sub-batches add up to, on one replica.
+    """What microbatches add up to, on one replica.
 
     Attributes:
       sums: Clipped gradient sum of every trainable variable, float32 or float64.
@@ -33,8 +33,8 @@ class Totals(NamedTuple):
     unclipped: tf.Tensor
 
 
-class PrivateUpdate:
-    """Runs updates of a compiled model under its strategy.
+class PrivateStep:
+    """Runs steps of a compiled model under its strategy.
 
     Args:
       model: A model whose optimizer is a ``PrivateOptimizer``, built.
@@ -79,10 +79,10 @@ class PrivateUpdate:
     def __call__(
         self, batches: Iterator[Any], steps: int, noise: Any, before_release: Callable
     ) -> Totals:
-        """Runs one update.
+        """Runs one step.
 
         Args:
-          batches: Yields sub-batches.
+          batches: Yields microbatches.
           steps: How many of them make up the update.
           noise: What ``randomness`` gave for this update.
           before_release: Called after the sum is formed and before its result can be seen: the
@@ -95,7 +95,7 @@ class PrivateUpdate:
         for _ in range(steps):
             batch = next(batches)
             totals, complete = self._accumulate(totals, batch)
-            # One sub-batch behind, so that devices need not wait to be asked.
+            # One microbatch behind, so that devices need not wait to be asked.
             totals = self._completed(totals, last)
             last = batch, complete
         totals = self._completed(totals, last)
@@ -106,7 +106,7 @@ class PrivateUpdate:
         return Totals([], examples, non_finite, tf.zeros([]))
 
     def randomness(self, key: NoiseKey, update: int) -> Any:
-        """Returns what fixes the noise of an update: its seeds, or its integers on the grid."""
+        """Returns what fixes the noise of a step: its seeds, or its integers on the grid."""
         if self._grid is None:
             own = 0 if self._adaptive is None else 1  # the count's, after the weights'
             return tf.constant(key.seeds(update, len(self._shapes) + own))
@@ -144,7 +144,7 @@ class PrivateUpdate:
             ) from error
 
     def _completed(self, totals: Totals, last: tuple | None) -> Totals:
-        """Adds the sums of a sub-batch that were left out, for examples that overflowed."""
+        """Adds the sums of a microbatch that were left out, for examples that overflowed."""
         if last is None:
             return totals
         batch, complete = last
@@ -153,7 +153,7 @@ class PrivateUpdate:
         return self._complete(totals, batch, complete)
 
     def _accumulate_one(self, totals: Totals, batch: Batch) -> tuple[Totals, tf.Tensor]:
-        """Adds a sub-batch up; its sums only if the flag that comes with them says so."""
+        """Adds a microbatch up; its sums only if the flag that comes with them says so."""
         part, complete = self.clipped.attempt(*self._arguments(batch))
         adaptive = self._adaptive
         count = 0.0 if adaptive is None else adaptive.count(part.norms, part.used)
@@ -168,7 +168,7 @@ class PrivateUpdate:
         return totals, complete
 
     def _complete_one(self, totals: Totals, batch: Batch, complete: tf.Tensor) -> Totals:
-        """Adds the sums of a sub-batch that ``_accumulate_one`` left out on this replica."""
+        """Adds the sums of a microbatch that ``_accumulate_one`` left out on this replica."""
 
         def with_them() -> list[tf.Tensor]:
             part = self.clipped.with_rows_cut_out(*self._arguments(batch))

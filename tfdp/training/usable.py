@@ -1,4 +1,4 @@
-"""Whether records can be learned from and validated on: updates in vain are paid for too."""
+"""Whether records can be learned from and validated on: steps in vain are paid for too."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp.data import ArraySource, RecordSource
+from tfdp.data import ArraySource, ExampleSource
 
 _ROWS, _NUMBERS = 64, 4_000_000  # of made-up outputs at a time
 _UNKNOWN = object()
 
 
-def check_targets(model: keras.Model, source: RecordSource, x: Any) -> None:
+def check_targets(model: keras.Model, source: ExampleSource, x: Any) -> None:
     """Raises if no target in an array can have a loss, such as labels that all begin at 5.
 
     One record with a usable target is enough to go on, and whether it has one decides nothing
@@ -48,7 +48,7 @@ def check_targets(model: keras.Model, source: RecordSource, x: Any) -> None:
     raise ValueError(
         f"Not one of the {len(source)} records has a usable target: classes must be integers from "
         f"0 on and below the width of the model's output (of shape {shapes} here), targets and "
-        "sample weights must be numbers. Every update would be paid for and change nothing but by "
+        "sample weights must be numbers. Every step would be paid for and change nothing but by "
         "noise."
     )
 
@@ -113,7 +113,7 @@ def warn_of_nothing_used(drawn_but_not_finite: int, unreadable: dict[str, int]) 
     if unreadable:
         why += f"; records that cannot be read, so far: {unreadable}"
     warnings.warn(
-        f"No example was used in a whole epoch, and its updates were paid for: {why}. Look at "
+        f"No example was used in a whole epoch, and its steps were paid for: {why}. Look at "
         "labels (from 0 on, below the width of the output), inputs, sample weights and the model's "
         "weights for what is NaN or out of range.",
         stacklevel=2,

@@ -1,4 +1,4 @@
-"""Notices weights that change between updates, which the ledger would know nothing of."""
+"""Notices weights that change between steps, which the ledger would know nothing of."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tensorflow as tf
 
 
 class WeightWatch:
-    """Warns once when weights are not those that the last update left.
+    """Warns once when weights are not those that the last step left.
 
     A callback may put back or average weights, which is no loss of privacy; one that computes them
     from private records is outside of the guarantee.
@@ -26,7 +26,7 @@ class WeightWatch:
         self._sums = tf.function(self._summed, autograph=False)
 
     def leave(self) -> None:
-        """Remembers the weights that an update left."""
+        """Remembers the weights that a step left."""
         if not self._warned:
             self._left = self._sums()
 
@@ -41,7 +41,7 @@ class WeightWatch:
             self._warned = True
             named = next(v.path for v, other in zip(self._weights, changed, strict=True) if other)
             warnings.warn(
-                f"Something other than the optimizer changed weights between two updates, "
+                f"Something other than the optimizer changed weights between two steps, "
                 f"{named} among them; a callback does, for example. If the new values come from "
                 "private records, the guarantee does not cover them.",
                 stacklevel=2,

@@ -118,7 +118,7 @@ class LastLayer:
                 "report adds both up.",
                 stacklevel=2,
             )
-            key = key.child(f"fit {ledger.updates}")
+            key = key.child(f"fit {ledger.steps}")
             self._earlier = self._made()
         spending = Spending(self.plan, shared(preparation, method, task), key, ledger)
         self._spending, self._bad_rows = spending, rows.bad_rows

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import tensorflow as tf
 
-from tfdp.privacy import PrivacyPlan, PrivacyReport, Segment, UpdateSettings, epsilon
+from tfdp.privacy import PrivacyPlan, PrivacyReport, Segment, StepSettings, epsilon
 from tfdp.privacy.noise import NoiseKey
 from tfdp.transfer.budget import whole_budget
 from tfdp.transfer.held_out import Records, public_size, split_rows
@@ -103,11 +103,11 @@ class Budget:
 
 
 def _segments(plans: Sequence[PrivacyPlan]) -> list[Segment]:
-    """All updates of the plans, those under the same settings together."""
-    updates: Counter[UpdateSettings] = Counter()
+    """All steps of the plans, those under the same settings together."""
+    steps: Counter[StepSettings] = Counter()
     for plan in plans:
-        updates[plan.settings] += plan.steps
-    return [Segment(settings, count) for settings, count in updates.items()]
+        steps[plan.settings] += plan.steps
+    return [Segment(settings, count) for settings, count in steps.items()]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,7 +148,7 @@ class Chosen:
 
     @property
     def spent(self) -> list[Segment]:
-        """All updates of the trial runs, for sums with those of other runs.
+        """All steps of the trial runs, for sums with those of other runs.
 
         Under charged tuning a row was trained on or judged by, never both. Full-batch runs cost
         the one no less than judging costs the other, which then needs no count of its own.

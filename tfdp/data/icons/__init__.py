@@ -29,7 +29,7 @@ def load_icons(
       tokenizer: Turns captions into ids; the packaged vocabulary by default.
       image_size: Pixels along a side; other sizes than 32 are resampled.
       max_length: Ids of a caption with start and end; 16 holds all but a handful here.
-      augment: Random crops, anew in each update.
+      augment: Random crops, anew in each step.
       normalization: As for `ImageTextSource`.
       cache: Whether to keep decoded pictures in memory (about 50 MB).
     """

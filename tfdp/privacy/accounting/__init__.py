@@ -1,4 +1,4 @@
-"""Accounting: what a series of private updates costs."""
+"""Accounting: what a series of private steps costs."""
 
 from tfdp.privacy.accounting.choose import (
     ACCOUNTANTS,

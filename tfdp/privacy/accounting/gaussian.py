@@ -41,7 +41,7 @@ def epsilon_of_mu(mu: float, delta: float) -> float:
 
 
 class GaussianAccountant:
-    """The exact answer for updates that use every record.
+    """The exact answer for steps that use every record.
 
     Gaussian releases compose into one: their squared ratios of sensitivity to deviation add up
     (Dong, Roth and Su 2022, Corollary 3.3), so T releases at s are one release at s / sqrt(T).

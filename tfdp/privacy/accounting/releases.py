@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import dp_accounting
 
-from tfdp.privacy.settings import Segment, UpdateSettings, common_adjacency
+from tfdp.privacy.settings import Segment, StepSettings, common_adjacency
 
 
 class CannotAnswerError(ArithmeticError):
@@ -59,33 +59,33 @@ def releases(segments: Iterable[Segment]) -> Releases:
     Raises:
         ValueError: the segments cannot be composed (see `common_adjacency`).
     """
-    segments = [segment for segment in segments if segment.updates]
+    segments = [segment for segment in segments if segment.steps]
     common_adjacency(segments)
     counts: Counter[Mechanism] = Counter()
     for segment in segments:
-        settings, updates = segment.settings, segment.updates
+        settings, steps = segment.settings, segment.steps
         multiplier = settings.noise_multiplier / settings.sensitivity
         if settings.sampling in ("poisson", "fixed_size"):
             counts[
                 Mechanism(settings.sampling, multiplier, settings.batch_size, settings.num_examples)
-            ] += updates
+            ] += steps
         else:
-            counts[Mechanism("gaussian", multiplier)] += settings.exposures(updates)
+            counts[Mechanism("gaussian", multiplier)] += settings.exposures(steps)
     return dict(counts)
 
 
 def unamplified(segments: Iterable[Segment]) -> Releases:
-    """The same updates if sampling hid nothing: one plain Gaussian release per exposure.
+    """The same steps if sampling hid nothing: one plain Gaussian release per exposure.
 
     Updates that were sampled count as passes over the data of their joint length. Passes that
     nobody sampled begin anew with every segment.
     """
-    updates: Counter[tuple[UpdateSettings, int]] = Counter()
+    steps: Counter[tuple[StepSettings, int]] = Counter()
     for number, segment in enumerate(segments):
         sampled = segment.settings.sampling in ("poisson", "fixed_size")
-        updates[segment.settings, -1 if sampled else number] += segment.updates
+        steps[segment.settings, -1 if sampled else number] += segment.steps
     counts: Counter[Mechanism] = Counter()
-    for (settings, _), total in updates.items():
+    for (settings, _), total in steps.items():
         mechanism = Mechanism("gaussian", settings.noise_multiplier / settings.sensitivity)
         counts[mechanism] += settings.exposures(total)
     return {mechanism: count for mechanism, count in counts.items() if count}

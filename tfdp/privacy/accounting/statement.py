@@ -20,7 +20,7 @@ def tensorflow_privacy_statement(segment: Segment, delta: float) -> str | None:
     None then.
     """
     settings = segment.settings
-    if not segment.updates or not settings.noise_multiplier:
+    if not segment.steps or not settings.noise_multiplier:
         return None
     if settings.adjacency == "replace_one" or settings.sampling == "arbitrary":
         return None
@@ -41,9 +41,9 @@ def tensorflow_privacy_statement(segment: Segment, delta: float) -> str | None:
 
 
 def _epochs(segment: Segment) -> float:
-    """Passes over the data, such that the statement's own ceil(epochs / q) gives the updates."""
+    """Passes over the data, such that the statement's own ceil(epochs / q) gives the steps."""
     rate = segment.settings.sampling_probability
-    epochs = segment.updates * rate
-    while math.ceil(epochs / rate) > segment.updates:
+    epochs = segment.steps * rate
+    while math.ceil(epochs / rate) > segment.steps:
         epochs = math.nextafter(epochs, 0.0)
     return epochs

@@ -15,7 +15,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 40, 366, 26, 206
 
 
 def chart(curves: Sequence[Curve], target: float | None) -> str:
-    """Epsilon against updates, with the target as a dashed line.
+    """Epsilon against steps, with the target as a dashed line.
 
     Args:
         curves: the report's accountant first.
@@ -25,9 +25,9 @@ def chart(curves: Sequence[Curve], target: float | None) -> str:
         return ""
     own = curves[0]
     most = max(max(curve.epsilons) for curve in curves)
-    scale = _Scale(own.updates[-1], 1.08 * max(most, target or 0, 1e-9))
+    scale = _Scale(own.steps[-1], 1.08 * max(most, target or 0, 1e-9))
     label = (
-        f"Epsilon against updates: {figure(own.epsilons[-1])} after {count(own.updates[-1])} "
+        f"Epsilon against steps: {figure(own.epsilons[-1])} after {count(own.steps[-1])} "
         f"by {own.title}"
     )
     parts = [
@@ -42,13 +42,13 @@ def chart(curves: Sequence[Curve], target: float | None) -> str:
 
 
 class _Scale:
-    """From updates and epsilon to the drawing."""
+    """From steps and epsilon to the drawing."""
 
-    def __init__(self, updates: int, epsilon: float) -> None:
-        self.updates, self.epsilon = updates, epsilon
+    def __init__(self, steps: int, epsilon: float) -> None:
+        self.steps, self.epsilon = steps, epsilon
 
-    def x(self, updates: float) -> float:
-        return _LEFT + (_RIGHT - _LEFT) * updates / self.updates
+    def x(self, steps: float) -> float:
+        return _LEFT + (_RIGHT - _LEFT) * steps / self.steps
 
     def y(self, epsilon: float) -> float:
         return _BOTTOM - (_BOTTOM - _TOP) * epsilon / self.epsilon
@@ -59,7 +59,7 @@ def _axes(scale: _Scale) -> Iterator[str]:
         y = scale.y(value)
         yield f'<path class="grid" d="M{_LEFT} {y:.1f}H{_RIGHT}"/>'
         yield f'<text x="{_LEFT - 7}" y="{y + 4:.1f}" text-anchor="end">{figure(value, 3)}</text>'
-    for value in ticks(scale.updates, 4):
+    for value in ticks(scale.steps, 4):
         if value == int(value):
             x = scale.x(value)
             yield f'<text x="{x:.1f}" y="{_BOTTOM + 17}" text-anchor="middle">{count(value)}</text>'
@@ -67,7 +67,7 @@ def _axes(scale: _Scale) -> Iterator[str]:
     yield f'<text class="name" x="{_LEFT - 7}" y="14" text-anchor="end">ε</text>'
     yield (
         f'<text class="name" x="{(_LEFT + _RIGHT) / 2}" y="{_HEIGHT - 5}" '
-        'text-anchor="middle">updates</text>'
+        'text-anchor="middle">steps</text>'
     )
 
 
@@ -78,13 +78,13 @@ def _target(scale: _Scale, target: float) -> Iterator[str]:
 
 
 def _line(scale: _Scale, curve: Curve, kind: str) -> str:
-    pairs = zip(curve.updates, curve.epsilons, strict=True)
+    pairs = zip(curve.steps, curve.epsilons, strict=True)
     points = " ".join(f"{scale.x(n):.1f},{scale.y(e):.1f}" for n, e in pairs)
     return f'<polyline class="{kind}" points="{points}"/>'
 
 
 def _end(scale: _Scale, curve: Curve) -> str:
     return (
-        f'<circle class="own" cx="{scale.x(curve.updates[-1]):.1f}" '
+        f'<circle class="own" cx="{scale.x(curve.steps[-1]):.1f}" '
         f'cy="{scale.y(curve.epsilons[-1]):.1f}" r="4"/>'
     )

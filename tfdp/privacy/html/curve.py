@@ -1,4 +1,4 @@
-"""Epsilon against updates, computed from the segments of a ledger."""
+"""Epsilon against steps, computed from the segments of a ledger."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Entry = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """Epsilon after some numbers of updates.
+    """Epsilon after some numbers of steps.
 
     Attributes:
         title: the accountant.
-        updates: increasing, from 0 to all that were made.
+        steps: increasing, from 0 to all that were made.
         epsilons: one for each of them.
     """
 
     title: str
-    updates: tuple[int, ...]
+    steps: tuple[int, ...]
     epsilons: tuple[float, ...]
 
 
@@ -39,35 +39,35 @@ def curves(values: Mapping[str, Any]) -> list[Curve]:
         values: of a `PrivacyReport`.
     """
     entries = values["segments"]
-    total = sum(entry["updates"] for entry in entries)
+    total = sum(entry["steps"] for entry in entries)
     if not total:
         return []
-    # The first update by itself: the curve leaves zero at once, not along a slope.
-    updates = sorted({1, *(math.ceil(total * n / _POINTS) for n in range(1, _POINTS + 1))})
+    # The first step by itself: the curve leaves zero at once, not along a slope.
+    steps = sorted({1, *(math.ceil(total * n / _POINTS) for n in range(1, _POINTS + 1))})
     names = {Guarantee(0, 0.5, name).accountant_title: name for name in ACCOUNTANTS[1:]}
     own = names.get(values["accountant"], "auto")
-    found = [_curve(values["accountant"], own, entries, updates, values["delta"])]
+    found = [_curve(values["accountant"], own, entries, steps, values["delta"])]
     if own not in ("rdp", "gaussian") and values["epsilon_rdp"] is not None:
-        found.append(_curve("RDP", "rdp", entries, updates, values["delta"]))
+        found.append(_curve("RDP", "rdp", entries, steps, values["delta"]))
     return found
 
 
 def _curve(
-    title: str, accountant: str, entries: Sequence[Entry], updates: list[int], delta: float
+    title: str, accountant: str, entries: Sequence[Entry], steps: list[int], delta: float
 ) -> Curve:
     epsilons = [
         Ledger.from_dict({**Ledger().to_dict(), "segments": list(_first(entries, n))})
         .epsilon(delta, accountant)
         .epsilon
-        for n in updates
+        for n in steps
     ]
-    return Curve(title, (0, *updates), (0.0, *epsilons))
+    return Curve(title, (0, *steps), (0.0, *epsilons))
 
 
-def _first(entries: Sequence[Entry], updates: int) -> Iterator[Entry]:
-    """The segments of the first so many updates."""
+def _first(entries: Sequence[Entry], steps: int) -> Iterator[Entry]:
+    """The segments of the first so many steps."""
     for entry in entries:
-        if updates <= 0:
+        if steps <= 0:
             return
-        yield {**entry, "updates": min(entry["updates"], updates)}
-        updates -= entry["updates"]
+        yield {**entry, "steps": min(entry["steps"], steps)}
+        steps -= entry["steps"]

@@ -142,11 +142,11 @@ def against_updates(v: Values) -> str:
     )
     own = found[0]
     points = parts.figures(
-        (f"{count(n)} updates", figure(e), False)
-        for n, e in zip(own.updates, own.epsilons, strict=True)
+        (f"{count(n)} steps", figure(e), False)
+        for n, e in zip(own.steps, own.epsilons, strict=True)
     )
     return parts.section(
-        "Epsilon against updates",
+        "Epsilon against steps",
         f"<figure>\n{drawing}\n<figcaption>{keys}</figcaption>\n</figure>",
         parts.folded("The points of the curve", points),
     )

@@ -92,7 +92,7 @@ def _segment(entry: Values) -> tuple[str, ...]:
     settings = entry["settings"]
     return (
         str(entry["started"]).replace("T", " ").removesuffix("+00:00"),
-        count(entry["updates"]),
+        count(entry["steps"]),
         f"{count(settings['batch_size'])} of {count(settings['num_examples'])}, "
         f"{settings['sampling']}",
         figure(settings["noise_multiplier"], 5),

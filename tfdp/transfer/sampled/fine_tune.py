@@ -9,7 +9,7 @@ from typing import Any
 import keras
 
 from tfdp import checks
-from tfdp.data import RecordSource
+from tfdp.data import ExampleSource
 from tfdp.transfer.backbones import Backbone, BackboneError
 from tfdp.transfer.backbones.base import pooled
 from tfdp.transfer.normalise import FeatureNormalisation
@@ -63,7 +63,7 @@ class FineTune(SampledHead):
         """The backbone's learning rate, of which the head has a multiple."""
         return self.learning_rate * self.backbone_rate, {f"{HEAD}/": 1 / self.backbone_rate}
 
-    def source(self, rows: Any) -> RecordSource:
+    def source(self, rows: Any) -> ExampleSource:
         """The pictures as records to sample from."""
         self.check_rows(rows)
         return rows.source()

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from tfdp import checks, optimizers
-from tfdp.data import ArraySource, RecordSource
+from tfdp.data import ArraySource, ExampleSource
 from tfdp.optimizers import PrivateOptimizer
 from tfdp.privacy import PrivacyPlan
 from tfdp.transfer.normalise import check_normalisation, normalised
@@ -30,15 +30,15 @@ HEAD = "logits"
 class SampledHead:
     """Settings of a head trained by `fit` of a private model.
 
-    A batch as large as the data is the full batch: every row in every update.
+    A batch as large as the data is the full batch: every row in every step.
 
     Attributes:
-        batch_size: expected rows in an update, B.
-        epochs: expected uses of a row; there are max(1, round(epochs * N / B)) updates.
+        batch_size: expected rows in a step, B.
+        epochs: expected uses of a row; there are max(1, round(epochs * N / B)) steps.
         clip_norm: C, bound on one example's gradient over all trained weights jointly.
         optimizer: "sgd", "momentum", "adam" or "lamb".
         learning_rate: of the optimizer, at the start.
-        rate_schedule: "constant", or "cosine" down to zero over the updates. LAMB needs the
+        rate_schedule: "constant", or "cosine" down to zero over the steps. LAMB needs the
             latter: it moves every weight by a part of its own length to the last, noise or not.
         momentum: for "momentum".
         init: standard deviation of the head's random first weights; 0 starts from exact zeros.
@@ -104,7 +104,7 @@ class SampledHead:
         """A model of normalised rows `[B, D]` that gives logits `[B, K]`."""
         return keras.Sequential([keras.Input((rows.dim,)), self.output_layer(num_classes, seed)])
 
-    def source(self, rows: Any) -> RecordSource:
+    def source(self, rows: Any) -> ExampleSource:
         """The rows as records to sample from; those that are not finite weigh nothing.
 
         Raises:

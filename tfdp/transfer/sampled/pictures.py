@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-from tfdp.data import IndexableSource, RecordSource
+from tfdp.data import ExampleSource, IndexableSource
 from tfdp.data.pictures import center_square
 from tfdp.transfer.datasets import PictureSet
 
@@ -45,7 +45,7 @@ class Pictures:
         """Of every picture, in order, bytes that follow from it alone."""
         return (self._pictures.content(int(index)) for index in self._chosen)
 
-    def source(self) -> RecordSource:
+    def source(self) -> ExampleSource:
         """Records to sample from; pictures that cannot be read contribute nothing."""
         spec = (tf.TensorSpec([self._size, self._size, 3], tf.float32), tf.TensorSpec([], tf.int32))
         return IndexableSource(self, element_spec=spec)

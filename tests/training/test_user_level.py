@@ -17,15 +17,15 @@ def plan(users, batch, steps=1, clip=1.0, noise=0.0, unit=4, **more):
         clip,
         noise_multiplier=noise,
         delta=1e-5,
-        records_per_unit=unit,
+        examples_per_user=unit,
         **more,
     )
 
 
 def moved(ids, features, p, **kwargs):
-    """By how much one update moves the one weight per feature from zero."""
+    """By how much one step moves the one weight per feature from zero."""
     model = compiled(flat_model(features.shape[1]), p, loss=linear_sum, **kwargs)
-    model.fit(features, np.zeros(len(features), "float32"), group_ids=ids, verbose=0)
+    model.fit(features, np.zeros(len(features), "float32"), user_ids=ids, verbose=0)
     return model.get_weights()[0][:, 0], model
 
 
@@ -43,7 +43,7 @@ def test_e11_the_sum_over_a_persons_records_is_clipped(engine, microbatch_size):
     np.testing.assert_allclose(loose, [-4 / 2, -0.3 / 2], rtol=1e-5)
     counts = model.privacy_report()["counts"]
     assert counts["examples_used"] == 5
-    assert counts["records_beyond_records_per_unit"] == 1
+    assert counts["records_beyond_examples_per_user"] == 1
 
 
 def test_persons_are_sampled_with_all_their_records():
@@ -64,7 +64,7 @@ def test_one_record_each_is_what_record_level_training_does():
     whole = []
     for unit, ids in ((None, None), (1, np.arange(100)), (3, np.arange(100))):
         model = compiled(classifier(), plan(100, 10, steps=4, clip=0.5, unit=unit))
-        model.fit(features, labels, group_ids=ids, verbose=0)
+        model.fit(features, labels, user_ids=ids, verbose=0)
         whole.append(np.concatenate([w.ravel() for w in model.get_weights()]))
     np.testing.assert_allclose(whole[1], whole[0], atol=1e-6)
     np.testing.assert_allclose(whole[2], whole[0], atol=1e-6)
@@ -74,7 +74,7 @@ def test_the_report_names_persons_and_counts_them():
     features, labels = separable(100)
     p = plan(20, 4, steps=3, noise=1.0, unit=5)
     model = compiled(classifier(), p)
-    model.fit(features, labels, group_ids=np.arange(100) % 20, verbose=0)
+    model.fit(features, labels, user_ids=np.arange(100) % 20, verbose=0)
     report = model.privacy_report()
     assert report["unit"].startswith("one person: all records with one group id")
     assert (report["num_examples"], report["expected_batch_size"]) == (20, 4)
@@ -91,7 +91,7 @@ def test_noise_and_secure_noise_go_with_persons():
         loss=linear_sum,
         seed=None,
     )
-    model.fit(zeros, zeros[:, 0], group_ids=ids, verbose=0)
+    model.fit(zeros, zeros[:, 0], user_ids=ids, verbose=0)
     # 100,000 coordinates: five standard errors are 1.1 %.
     assert model.get_weights()[0].std() == pytest.approx(1.5 / 64, rel=0.0112)
 
@@ -102,22 +102,22 @@ def test_what_does_not_fit_together_is_refused_before_the_first_update():
     record = tfdp.PrivacyPlan(100, 10, 1, 1.0, noise_multiplier=1.0, delta=1e-5)
     person = plan(20, 4, noise=1.0)
     for p, kwargs, message in (
-        (person, {}, "pass group_ids"),
-        (record, {"group_ids": ids}, "plan with records_per_unit"),
-        (person, {"group_ids": ids[:50]}, "50 ids for 100 records"),
-        (plan(21, 4, noise=1.0, sampling="fixed_size"), {"group_ids": ids}, "21 persons"),
+        (person, {}, "pass user_ids"),
+        (record, {"user_ids": ids}, "plan with examples_per_user"),
+        (person, {"user_ids": ids[:50]}, "50 ids for 100 records"),
+        (plan(21, 4, noise=1.0, sampling="fixed_size"), {"user_ids": ids}, "21 persons"),
     ):
         model = compiled(classifier(), p)
         with pytest.raises(ValueError, match=message):
             model.fit(features, labels, verbose=0, **kwargs)
-        assert model.ledger.updates == 0
+        assert model.ledger.steps == 0
     model = compiled(classifier(), person, microbatch_size=3)
     with pytest.raises(ValueError, match="microbatch_size=3 is less than the records of one"):
-        model.fit(features, labels, group_ids=ids, verbose=0)
-    assert model.ledger.updates == 0
+        model.fit(features, labels, user_ids=ids, verbose=0)
+    assert model.ledger.steps == 0
     with pytest.warns(UserWarning, match="num_examples=40 and the data hold 20 persons"):
         compiled(classifier(), plan(40, 4, noise=1.0)).fit(
-            features, labels, group_ids=ids, verbose=0
+            features, labels, user_ids=ids, verbose=0
         )
 
 
@@ -127,13 +127,13 @@ def test_several_devices_give_what_one_gives(run_in_fork):
         import tfdp
         from tests.training.models import classifier, compiled, separable
         plan = tfdp.PrivacyPlan(
-            20, 6, 5, 0.5, noise_multiplier=0.0, delta=1e-5, records_per_unit=4
+            20, 6, 5, 0.5, noise_multiplier=0.0, delta=1e-5, examples_per_user=4
         )
         features, labels = separable(100)
         strategy = tfdp.choose_strategy("mirrored")
         with strategy.scope():
             model = compiled(classifier(), plan, microbatch_size=8)
-        model.fit(features, labels, group_ids=np.arange(100) % 20, verbose=0)
+        model.fit(features, labels, user_ids=np.arange(100) % 20, verbose=0)
         weights = np.concatenate([w.ravel() for w in model.get_weights()])
         print(strategy.num_replicas_in_sync, *weights)
         """
