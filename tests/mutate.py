@@ -197,14 +197,14 @@ MUTATIONS = (
     ),
     Mutation(
         "ledger_not_flushed",
-        "tfdp/privacy/_ledger_file.py",
+        "tfdp/files/whole.py",
         "os.fsync(",
         "(lambda _: None)(",
         "tests/privacy/test_ledger.py",
     ),
     Mutation(
         "count_not_flushed",
-        "tfdp/privacy/_ledger_file.py",
+        "tfdp/privacy/ledger_file.py",
         "os.fdatasync(",
         "(lambda _: None)(",
         "tests/privacy/test_ledger.py",

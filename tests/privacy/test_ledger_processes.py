@@ -17,7 +17,8 @@ from pathlib import Path
 package = types.ModuleType("tfdp")
 package.__path__ = [str(Path.cwd() / "tfdp")]
 sys.modules["tfdp"] = package
-from tfdp.privacy import Ledger, LedgerBusyError, StepSettings
+from tfdp.privacy.ledger import Ledger, LedgerBusyError
+from tfdp.privacy.settings import StepSettings
 """
 # Records for ever, in segments of seven, and says after each step that it was recorded.
 WRITER = """

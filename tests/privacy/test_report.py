@@ -274,7 +274,7 @@ def test_where_persons_are_protected_nothing_speaks_of_single_records():
 
 def test_a_fixed_seed_is_known_from_the_ledger():
     ledger = Ledger()
-    ledger.record(plan().settings, stream="of a seed", update=0)
+    ledger.record(plan().settings, stream="of a seed", step=0)
     ledger.record(plan().settings)
     assert sum("fixed seed" in note for note in build_report(plan(), ledger)["notes"]) == 1
     assert build_report(plan(), made(plan(), 2))["notes"] == []

@@ -238,7 +238,7 @@ def test_persons_agree_and_may_not_become_records(tmp_path, steps):
 
 def test_the_note_on_a_seed_that_the_ledger_knows_may_not_be_dropped(tmp_path):
     with Ledger(tmp_path) as ledger:
-        ledger.record(plan().settings, stream="of a seed", update=0)
+        ledger.record(plan().settings, stream="of a seed", step=0)
         build_report(plan(), ledger).write_json(tmp_path / "privacy_report.json")
     assert verify(tmp_path).agrees
     tamper(tmp_path, notes=[])

@@ -131,7 +131,7 @@ def test_an_update_that_cannot_be_entered_is_not_made(tmp_path):
     plan = tfdp.PrivacyPlan(500, 500, STEPS, 1.0, noise_multiplier=1.0, delta=1e-5)
     with Ledger(tmp_path / "ledger.jsonl") as ledger:
         model = compiled(classifier(), plan, ledger=ledger)
-        with pytest.raises(LedgerError, match="no update is made"):
+        with pytest.raises(LedgerError, match="no step is made"):
             model.fit(*separable(), verbose=0, callbacks=[TidyPerson()])
     assert len(weights) == 2
     for entered, left in zip(weights[-1], model.get_weights(), strict=True):

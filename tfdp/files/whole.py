@@ -35,3 +35,17 @@ def write_whole(path: str | os.PathLike[str], text: str) -> None:
     """Writes a text file, in UTF-8 and with the ends of lines that the text has."""
     with unfinished(path) as partial:
         partial.write_text(text, encoding="utf-8", newline="")
+
+
+def write_durably(path: str | os.PathLike[str], data: bytes) -> None:
+    """Writes a file that is on the disk, under its name, when this returns."""
+    with unfinished(path) as partial:
+        with open(partial, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    folder = os.open(Path(path).parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

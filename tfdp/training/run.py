@@ -142,7 +142,7 @@ class PrivateRun:
         # took away again, as the very same releases; the ledger knows them by stream and number.
         settings, ledger = self._plan.settings, self._state.ledger
         if self._seeded:
-            ledger.record(settings, stream=self._state.stream, update=self._next)
+            ledger.record(settings, stream=self._state.stream, step=self._next)
         else:
             ledger.record(settings)
 
