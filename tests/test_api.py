@@ -8,10 +8,11 @@ NAMES = {
     "tfdp": "DPModel PrivacyPlan choose_strategy make_private",
     "tfdp.clipping": "ClippedGradient Flat PerLayer Automatic clipped_gradient_sum "
     "per_example_norms per_example_loss register_rule UnsupportedLayerError ScalarLossError",
-    "tfdp.data": "ArraySource IndexableSource ImageTextSource ExampleSource as_source load_icons",
-    "tfdp.evaluation": "caption_loss extract_features few_shot_probe unigram_loss",
-    "tfdp.export": "export_captioner export_with_report read_report",
-    "tfdp.models": "Captioner CaptionerConfig load_dpcap_weights",
+    "tfdp.captioner": "Captioner CaptionerConfig CaptionTokenizer ImageTextSource load_icons "
+    "load_dpcap_weights caption_loss unigram_loss times_likelier export_captioner",
+    "tfdp.data": "ArraySource IndexableSource ExampleSource as_source",
+    "tfdp.evaluation": "extract_features few_shot_probe",
+    "tfdp.export": "export_with_report read_report",
     "tfdp.optimizers": "DPSGD DPAdam DPAdamW DPLAMB RawGradientsError warmup_cosine",
     "tfdp.privacy": "PrivacyPlan Ledger PrivacyReport Segment StepSettings Verification "
     "epsilon noise_for_epsilon batch_size_for_epsilon steps_for_epsilon solve_plan "
