@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tfdp.privacy import Ledger, Segment, StepSettings
-from tfdp.privacy.report import SEED_NOTE
+from tfdp.privacy.report_text import SEED_NOTE
 
 Spent = Ledger | list[Segment]
 #: What a study's folder says of the classifiers that were exported from it, which no seed repeats.

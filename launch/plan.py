@@ -24,13 +24,9 @@ from tfdp.captioner import (
     estimate_flops_per_example,
     icons_tokenizer,
 )
-from tfdp.privacy import (
-    PrivacyPlan,
-    Segment,
-    epsilon_by_accountant,
-    epsilon_without_amplification,
-    expected_coverage,
-)
+from tfdp.privacy import PrivacyPlan, Segment
+from tfdp.privacy.accounting import epsilon_by_accountant, epsilon_without_amplification
+from tfdp.privacy.interpretation import expected_coverage
 
 _CONFIG = config_flags.DEFINE_config_file("config", None, "The run: configs/FILE.py[:argument].")
 

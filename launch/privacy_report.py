@@ -25,15 +25,10 @@ from launch._cli import fail, run_program
 from launch._spent import Runs, read_config
 from launch._workdir import Workdir
 from tfdp.files import write_whole
-from tfdp.privacy import (
-    Composition,
-    Ledger,
-    PrivacyPlan,
-    PrivacyReport,
-    build_report,
-    compose,
-    report_differences,
-)
+from tfdp.privacy import Ledger, PrivacyPlan, PrivacyReport, compose
+from tfdp.privacy.composition import Composition
+from tfdp.privacy.report import build_report
+from tfdp.privacy.verification import report_differences
 
 _WORKDIR = flags.DEFINE_multi_string("workdir", None, "Folder of the run; several to add them up.")
 _OUTPUT = flags.DEFINE_string("output", None, "Folder to write the sum of several runs to.")

@@ -43,14 +43,14 @@ MUTATIONS = (
     Mutation(
         "one_key_for_all_weights",
         "tfdp/privacy/noise.py",
-        'f"{update}/{i}"',
-        'f"{update}"',
+        'f"{step}/{i}"',
+        'f"{step}"',
         f"{NOISE}::test_a17_noise_is_independent_across_weights_and_steps",
     ),
     Mutation(
         "one_key_for_all_updates",
         "tfdp/privacy/noise.py",
-        'f"{update}/{i}"',
+        'f"{step}/{i}"',
         'f"{i}"',
         f"{NOISE}::test_a17_noise_is_independent_across_weights_and_steps",
     ),
@@ -120,8 +120,8 @@ MUTATIONS = (
     Mutation(
         "removals_only",
         "tfdp/privacy/accounting/pld.py",
-        "            self._neighbours.append(AdjacencyType.ADD)",
-        "            pass",
+        "for neighbour in (AdjacencyType.REMOVE, AdjacencyType.ADD)",
+        "for neighbour in (AdjacencyType.REMOVE,)",
         "tests/privacy/test_calibration.py -k added_record",
     ),
     Mutation(

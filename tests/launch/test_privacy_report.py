@@ -15,16 +15,8 @@ from launch._last_layer_study import Cell
 from launch._spent import EXPORTED, spent_text
 from tests.conftest import child_code
 from tests.forks import Fork
-from tfdp.privacy import (
-    Ledger,
-    PrivacyPlan,
-    Segment,
-    StepSettings,
-    build_report,
-    epsilon,
-    verify,
-)
-from tfdp.privacy.report import SEED_NOTE
+from tfdp.privacy import Ledger, PrivacyPlan, Segment, StepSettings, epsilon, verify
+from tfdp.privacy.report_text import SEED_NOTE, build_report
 from tfdp.transfer.last_layer import whole_budget
 from tfdp.transfer.study import Candidate, Chosen
 
@@ -96,7 +88,9 @@ def test_config_and_ledger_are_enough(folder, capsys):
 
 
 def test_the_runs_own_report_comes_back_to_the_byte(folder):
-    original(folder, counts={"bad_records": {"truncated": 2}}, unit="one row", notes=["by hand"])
+    original(
+        folder, counts={"bad_records": {"truncated": 2}}, unit="one picture", notes=["by hand"]
+    )
     before = (folder / "privacy_report.json").read_bytes()
     launch(folder)
     launch(folder)
@@ -197,8 +191,8 @@ def test_a_config_that_is_none_is_refused(folder, text, message):
 
 def test_a_changed_ledger_is_refused_even_with_overwrite(folder):
     path = folder / "ledger.jsonl"
-    path.write_bytes(path.read_bytes().replace(b'"steps":            5', b'"steps":            1'))
-    with pytest.raises(ValueError, match="line 2 .*changed or damaged"):
+    path.write_bytes(path.read_bytes().replace(b'{"steps": 5', b'{"steps": 1'))
+    with pytest.raises(ValueError, match="line 6 .*changed or damaged"):
         launch(folder, "--overwrite")
     assert not (folder / "privacy_report.json").exists()
 

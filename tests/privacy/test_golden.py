@@ -6,14 +6,8 @@ import numpy as np
 import pytest
 from scipy import integrate
 
-from tfdp.privacy import (
-    Guarantee,
-    Segment,
-    StepSettings,
-    epsilon,
-    epsilon_by_accountant,
-    epsilon_without_amplification,
-)
+from tfdp.privacy import Segment, StepSettings, epsilon
+from tfdp.privacy.accounting import Guarantee, epsilon_by_accountant, epsilon_without_amplification
 from tfdp.privacy.accounting.rdp import divergences
 from tfdp.privacy.accounting.releases import Mechanism
 

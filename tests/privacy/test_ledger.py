@@ -139,7 +139,7 @@ def last_line(data):
     [
         lambda data: edit(data, b'{"steps": 7', b'{"steps": 3'),
         lambda data: edit(data, b'"noise_multiplier": 1.0', b'"noise_multiplier": 9.0'),
-        lambda data: edit(data, b'{"end": true}', b'             '),
+        lambda data: edit(data, b'{"end": true}', b"             "),
         lambda data: data[:-1024],
         lambda data: data[:-300],
         lambda data: data[:-1],

@@ -8,7 +8,8 @@ import tensorflow as tf
 import tfdp
 from tests.training.models import classifier, compiled, separable
 from tfdp.data import IndexableSource
-from tfdp.privacy import Ledger, LedgerError
+from tfdp.privacy import Ledger
+from tfdp.privacy.ledger import LedgerError
 from tfdp.privacy.noise import NoiseKey
 from tfdp.sampling import PoissonSampler
 from tfdp.training.callbacks import TrainingLog

@@ -39,11 +39,10 @@ def write_whole(path: str | os.PathLike[str], text: str) -> None:
 
 def write_durably(path: str | os.PathLike[str], data: bytes) -> None:
     """Writes a file that is on the disk, under its name, when this returns."""
-    with unfinished(path) as partial:
-        with open(partial, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+    with unfinished(path) as partial, open(partial, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
     folder = os.open(Path(path).parent, os.O_RDONLY)
     try:
         os.fsync(folder)

@@ -239,8 +239,8 @@ class Ledger:
             news = [entry for entry in merged if entry not in self._entries]
             if news:
                 self._own = None
-                for entry in news if self._file else ():
-                    self._file.begin(entry)
+                if self._file:
+                    self._file.merge(news)
                 self._entries = merged
 
     def to_dict(self) -> dict[str, Any]:

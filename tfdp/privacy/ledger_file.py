@@ -1,7 +1,7 @@
 """The file of a ledger: one line of JSON for each step, checksums chained, written in place.
 
     {"ledger": "tfdp", "version": 1, "check": "…"}
-    {"id": "…", "started": "…", "steps": 1, "settings": {…}, "stream": null, "first": 0, "check": "…"}
+    {"id": "…", "started": "…", "steps": 1, "settings": {…}, "stream": null, …, "check": "…"}
     {"steps": 2, "check": "…"}
     {"steps": 3, "check": "…"}
     {"end": true}
@@ -22,7 +22,7 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -114,6 +114,11 @@ class LedgerFile:
             LedgerError: The file was removed, replaced or changed since it was last written.
         """
         self._append(json.dumps(entry.to_dict()))
+
+    def merge(self, entries: Iterable[LedgerEntry]) -> None:
+        """Adds several segments, or newer counts of segments; see `begin`."""
+        for entry in entries:
+            self.begin(entry)
 
     def count(self, steps: int) -> None:
         """Adds the next count of the segment added last; on the disk when this returns.

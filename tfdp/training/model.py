@@ -12,7 +12,8 @@ from tfdp.clipping import per_example_loss
 from tfdp.clipping.engines import check_engine, checked_jit_compile
 from tfdp.data import ExampleSource, as_source, batches
 from tfdp.optimizers import PrivateOptimizer
-from tfdp.privacy import Ledger, PrivacyPlan, PrivacyReport, build_report
+from tfdp.privacy import Ledger, PrivacyPlan, PrivacyReport
+from tfdp.privacy.report import build_report
 from tfdp.privacy.spenders import note_training
 from tfdp.training import arguments, checks, continuity
 from tfdp.training.assembly import make_run, rows_to_evaluate
