@@ -13,7 +13,7 @@ from tfdp.captioner import (
     read_tensors,
     set_dpcap_weights,
 )
-from tfdp.captioner.dpcap_names import UNUSED, is_mask_buffer
+from tfdp.captioner.dpcap_weights import UNUSED, is_mask_buffer
 
 
 @pytest.fixture(scope="module")

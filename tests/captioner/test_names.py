@@ -3,15 +3,18 @@
 import pytest
 
 from tests.captioner.fake_package import small_package, square, write_package
-from tfdp.captioner.icons.preparation.catalog import IconPackage
-from tfdp.captioner.icons.preparation.concepts import (
+from tfdp.captioner.icons.preparation.icon_names import (
     LABELS,
     UNLABELLED,
     Concepts,
+    Namer,
+    concept_key,
+    flag_caption,
+    has_skin_tone,
     is_held_out,
     region_flags,
 )
-from tfdp.captioner.icons.preparation.names import Namer, concept_key, flag_caption, has_skin_tone
+from tfdp.captioner.icons.preparation.icon_package import IconPackage
 
 
 @pytest.fixture(scope="module")

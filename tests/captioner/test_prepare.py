@@ -11,12 +11,14 @@ import pytest
 
 from tests.captioner.fake_package import small_package
 from tfdp.captioner import CaptionTokenizer, ImageTextSource
-from tfdp.captioner.icons.preparation import stage
-from tfdp.captioner.icons.preparation.catalog import IconPackage
-from tfdp.captioner.icons.preparation.errors import PreparationError
-from tfdp.captioner.icons.preparation.package_source import open_package
-from tfdp.captioner.icons.preparation.prepare import prepare_icons
-from tfdp.captioner.icons.preparation.recipes import ICONS
+from tfdp.captioner.icons.preparation import icon_rendering
+from tfdp.captioner.icons.preparation.icon_dataset import prepare_icons
+from tfdp.captioner.icons.preparation.icon_package import (
+    IconPackage,
+    PreparationError,
+    open_package,
+)
+from tfdp.captioner.icons.preparation.icon_selection import ICONS
 from tfdp.captioner.pairs import PairFiles
 
 _ALL = dataclasses.replace(ICONS, name="all", image_size=16, held_out=0.3, shard_size=6)
@@ -90,7 +92,7 @@ def test_the_result_opens_as_a_source(package, tmp_path):
 
 
 def test_an_interrupted_run_continues_and_ends_the_same(package, tmp_path, monkeypatch):
-    monkeypatch.setattr(stage, "_BATCH", 4)
+    monkeypatch.setattr(icon_rendering, "_BATCH", 4)
     _prepare(package, tmp_path / "whole")
     rendered = []
 
@@ -98,15 +100,19 @@ def test_an_interrupted_run_continues_and_ends_the_same(package, tmp_path, monke
         if len(rendered) == 10:
             raise KeyboardInterrupt
         rendered.append(task)
-        return stage.render(*task)
+        return icon_rendering.render(*task)
 
     with monkeypatch.context() as patch:
-        patch.setattr(stage, "_render", stop_after_ten)
+        patch.setattr(icon_rendering, "_render", stop_after_ten)
         with pytest.raises(KeyboardInterrupt):
             _prepare(package, tmp_path / "torn")
     calls = []
     with monkeypatch.context() as patch:
-        patch.setattr(stage, "_render", lambda task: calls.append(task) or stage.render(*task))
+        patch.setattr(
+            icon_rendering,
+            "_render",
+            lambda task: calls.append(task) or icon_rendering.render(*task),
+        )
         manifest = _prepare(package, tmp_path / "torn")
     total = sum(entry["num_examples"] for entry in manifest["splits"].values())
     total += sum(manifest["left_out"][reason] for reason in ("blank", "broken", "duplicate"))
@@ -123,7 +129,7 @@ def test_two_processes_give_what_one_gives(package, tmp_path):
 def test_a_finished_data_set_is_not_made_again(package, tmp_path, monkeypatch):
     manifest = _prepare(package, tmp_path)
     before = _contents(tmp_path)
-    monkeypatch.setattr(stage, "_render", None)
+    monkeypatch.setattr(icon_rendering, "_render", None)
     assert _prepare(package, tmp_path) == manifest
     assert _contents(tmp_path) == before
     with pytest.raises(PreparationError, match="already holds the data set 'all' made with other"):
@@ -135,7 +141,7 @@ def test_a_finished_data_set_is_not_made_again(package, tmp_path, monkeypatch):
 
 def test_half_a_data_set_is_not_finished_with_other_settings(package, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(stage, "_render", lambda task: 1 / 0)
+        patch.setattr(icon_rendering, "_render", lambda task: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             _prepare(package, tmp_path)
     with pytest.raises(PreparationError, match="unfinished preparation with other settings"):

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from tfdp.captioner.icons.preparation.duplicates import (
+from tfdp.captioner.icons.preparation.icon_dataset import (
     equal_pairs,
     equal_pictures,
     similar_pictures,
     thumbnail,
 )
-from tfdp.captioner.icons.preparation.render import decode, final_frame, rasterize, render
+from tfdp.captioner.icons.preparation.icon_rendering import decode, final_frame, rasterize, render
 
 
 def _svg(body, width=16, height=16):
@@ -86,6 +86,6 @@ def test_marks_do_not_depend_on_the_blocks(monkeypatch):
     hashes[20:] = hashes[:20] + 1e-4
     concepts = [str(i % 7) for i in range(40)]
     whole = similar_pictures(hashes, concepts)
-    monkeypatch.setattr("tfdp.captioner.icons.preparation.duplicates._BLOCK", 7)
+    monkeypatch.setattr("tfdp.captioner.icons.preparation.icon_dataset._BLOCK", 7)
     np.testing.assert_array_equal(similar_pictures(hashes, concepts), whole)
     assert whole.tolist() == [False] * 20 + [True] * 20

@@ -16,7 +16,7 @@ from tfdp.captioner import (
     estimate_activation_bytes_per_example,
     estimate_flops_per_example,
 )
-from tfdp.captioner.size import frozen_shapes, trained_layers, trained_shapes
+from tfdp.captioner.model_size import frozen_shapes, trained_layers, trained_shapes
 
 PUBLISHED = {
     "nano": 20_813_754,

@@ -1,7 +1,7 @@
 """The vocabulary is learned from WordNet's text alone."""
 
 from tfdp.captioner import CaptionTokenizer, public_captions
-from tfdp.captioner.icons.preparation.vocabulary import (
+from tfdp.captioner.icons.preparation.wordnet_vocabulary import (
     noun_phrases,
     prepare_vocabulary,
     wordnet_text,

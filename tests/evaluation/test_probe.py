@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize
 
 from tfdp.evaluation import few_shot_probe
-from tfdp.evaluation.probe import _fit, _normalised
+from tfdp.evaluation.few_shot import _fit, _normalised
 
 
 def clusters(count, classes, dimension, noise, seed=0):

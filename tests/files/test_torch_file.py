@@ -10,13 +10,13 @@ import pytest
 
 from tests.captioner.fixture import FIXTURES, WEIGHTS
 from tests.files.torch_writer import FakeTensor, TorchWriter
-from tfdp.files.torch_file import read_torch_file
-from tfdp.files.torch_pickle import (
+from tfdp.files.torch_file import (
     CheckpointError,
     Placeholder,
     Storage,
     StorageType,
     _rebuild_tensor,
+    read_torch_file,
 )
 
 

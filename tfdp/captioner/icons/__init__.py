@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from tfdp.captioner.image_text import ImageTextSource
-from tfdp.captioner.pair_records import read_manifest
+from tfdp.captioner.pairs import read_manifest
 from tfdp.captioner.tokenizer import CaptionTokenizer
 from tfdp.data.pictures import RandomResizedCrop
 

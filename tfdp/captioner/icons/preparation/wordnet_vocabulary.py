@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from tfdp.captioner.icons.preparation.errors import PreparationError
+from tfdp.captioner.icons.preparation.icon_package import PreparationError
 
 NEEDED = "dict/data.noun"
 _SPECIAL = ["[PAD]", "[UNK]", "[START]", "[END]"]

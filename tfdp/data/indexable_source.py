@@ -9,9 +9,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp.data.leaves import as_leaf, as_parts
-from tfdp.data.source import ExampleSource, Fetched
-from tfdp.data.spec import as_declared, by_part, declared_spec, written
+from tfdp.data.example_source import ExampleSource, Fetched
+from tfdp.data.example_spec import as_declared, as_leaf, as_parts, by_part, declared_spec, written
 
 _TRIED = 100  # records that are looked at before anything is spent
 

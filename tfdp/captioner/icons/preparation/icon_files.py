@@ -1,7 +1,18 @@
 """Naming the people whose pictures a data set holds."""
 
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from tqdm import tqdm
+
+from tfdp.captioner.icons.preparation.icon_names import LABELS
+from tfdp.captioner.icons.preparation.icon_rendering import Drawn, Stage
+from tfdp.captioner.icons.preparation.icon_selection import Recipe
+from tfdp.captioner.pairs import Pair, encode_pair
+from tfdp.data.array_records import write_records
 
 _LICENSE_NAMES = {
     "Apache-2.0": "Apache License 2.0, https://www.apache.org/licenses/LICENSE-2.0",
@@ -68,3 +79,42 @@ def _row(source: dict[str, Any]) -> str:
         license_ = f"[{license_}]({source['license_url']})"
     cells = (source["set"], source["name"], author, license_, source["num_examples"])
     return "| " + " | ".join(str(cell).replace("|", "/") for cell in cells) + " |"
+
+
+def write_split(
+    split: str, members: Sequence[Drawn], stage: Stage, recipe: Recipe, output: Path
+) -> dict[str, Any]:
+    """Writes the shards of one split.
+
+    Returns:
+      Its entry in the manifest: counts, and size and checksum of each file.
+    """
+    shards = -(-len(members) // recipe.shard_size)
+    files = []
+    for shard in tqdm(range(shards), unit="file", desc=f"writing {split}"):
+        part = members[shard * recipe.shard_size : (shard + 1) * recipe.shard_size]
+        path = output / f"{split}-{shard:05d}-of-{shards:05d}.array_record"
+        count = write_records(path, _records(part, stage), recipe.group_size)
+        content = path.read_bytes()
+        files.append(
+            {
+                "file": path.name,
+                "num_examples": count,
+                "bytes": len(content),
+                "sha256": hashlib.sha256(content).hexdigest(),
+            }
+        )
+    labels = Counter(result.item.label for result in members)
+    return {
+        "num_examples": len(members),
+        "concepts": len({result.item.concept for result in members}),
+        "examples_per_label": [labels[label] for label in range(len(LABELS))],
+        "files": files,
+    }
+
+
+def _records(members: Sequence[Drawn], stage: Stage) -> Iterator[bytes]:
+    images = stage.images(member.place for member in members)
+    for member, image in zip(members, images, strict=True):
+        item = member.item
+        yield encode_pair(Pair(image, item.caption, item.label, item.concept, item.source))

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import Literal
 
-from tfdp.captioner.config import CaptionerConfig
+from tfdp.captioner.captioner_config import CaptionerConfig
 
 _FLOAT32_BYTES = 4
 

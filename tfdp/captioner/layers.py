@@ -1,13 +1,107 @@
-"""Transformer blocks of the captioner's encoder and decoder."""
+"""The fixed sine-cosine position tables of DP-Cap, in numpy."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from tfdp.captioner.attention import Cache, CrossAttention, SelfAttention
+
+
+def sincos_table(positions: np.ndarray, width: int) -> np.ndarray:
+    """One row [all sines | all cosines] for each position.
+
+    Frequencies are 10000^(-i / (width / 2)). The table is rounded to float32, whatever the
+    model's precision: it is a constant of the architecture.
+
+    Args:
+        positions: positions, any shape; they are taken in row-major order.
+        width: channels of a row, even.
+
+    Returns:
+        float32 array [positions.size, width].
+    """
+    half = width // 2
+    frequencies = 10000.0 ** (-np.arange(half, dtype=np.float64) / half)
+    angles = np.outer(np.asarray(positions, np.float64).reshape(-1), frequencies)
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
+
+
+def text_positions(length: int, width: int) -> np.ndarray:
+    """The table for a text of `length` tokens: float32 [length, width]."""
+    return sincos_table(np.arange(length), width)
+
+
+def image_positions(side: int, width: int) -> np.ndarray:
+    """The table for a class token and `side` x `side` patches, row by row.
+
+    The first half of the channels holds the patch's column, the second half its row. The
+    class token's row is zero.
+
+    Returns:
+        float32 array [1 + side * side, width].
+    """
+    rows, columns = np.mgrid[:side, :side]
+    patches = np.concatenate(
+        [sincos_table(columns, width // 2), sincos_table(rows, width // 2)], axis=1
+    )
+    return np.concatenate([np.zeros((1, width), np.float32), patches])
+
+
+#: Standard deviation of the random vectors at the start.
+FROZEN_STDDEV = 0.02
+
+
+class ClassToken(keras.layers.Layer):
+    """Puts one frozen random token before the patches: [B, N, D] -> [B, N + 1, D]."""
+
+    def build(self, input_shape: tuple) -> None:
+        self.token = self.add_weight(
+            shape=(input_shape[-1],),
+            initializer=keras.initializers.RandomNormal(stddev=FROZEN_STDDEV),
+            trainable=False,
+            name="token",
+        )
+
+    def call(self, x: Any) -> Any:
+        # Built on the input's shape, so that a batch of unknown size needs no shape arithmetic.
+        first = ops.zeros_like(x[:, :1]) + self.token  # [B, 1, D]
+        return ops.concatenate([first, x], axis=1)
+
+
+class PositionAndType(keras.layers.Layer):
+    """Adds a fixed position table and a frozen random type vector to the tokens.
+
+    Args:
+        table: float32 [L, D], one row for each position.
+    """
+
+    def __init__(self, table: np.ndarray, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._table = table
+
+    def build(self, input_shape: tuple) -> None:
+        self.positions = self.add_weight(
+            shape=self._table.shape,
+            initializer=lambda shape, dtype: ops.convert_to_tensor(self._table, dtype),
+            trainable=False,
+            name="positions",
+        )
+        self.type = self.add_weight(
+            shape=(self._table.shape[-1],),
+            initializer=keras.initializers.RandomNormal(stddev=FROZEN_STDDEV),
+            trainable=False,
+            name="type",
+        )
+
+    def call(self, x: Any, index: Any = 0) -> Any:
+        """Adds the rows from `index` on: [B, T, D] -> [B, T, D]."""
+        size = (ops.shape(x)[1], self._table.shape[-1])
+        return x + ops.slice(self.positions, (index, 0), size) + self.type
+
 
 ENCODER_EPSILON = 1e-6
 DECODER_EPSILON = 1e-5

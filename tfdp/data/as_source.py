@@ -7,9 +7,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp.data.arrays import ArraySource
-from tfdp.data.indexable import IndexableSource
-from tfdp.data.source import ExampleSource
+from tfdp.data.array_source import ArraySource
+from tfdp.data.example_source import ExampleSource
+from tfdp.data.indexable_source import IndexableSource
 
 _WHY = (
     "Poisson sampling draws any record in any update, so it needs the number of records and "

@@ -6,8 +6,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp.data.leaves import as_leaf, as_parts, tensor_dtype
-from tfdp.data.source import ExampleSource, Fetched
+from tfdp.data.example_source import ExampleSource, Fetched
+from tfdp.data.example_spec import as_leaf, as_parts, tensor_dtype
 
 _NAMED = 5  # arrays that a message names
 
