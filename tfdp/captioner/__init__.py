@@ -7,6 +7,7 @@ from tfdp.captioner.caption_loss import (
     unigram_log_probabilities,
     unigram_loss,
 )
+from tfdp.captioner.caption_sheet import save_caption_sheet
 from tfdp.captioner.captioner import Captioner
 from tfdp.captioner.captioner_config import DPCAP_SIZES, PAD_ID, CaptionerConfig
 from tfdp.captioner.dpcap_weights import (
@@ -50,6 +51,7 @@ __all__ = [
     "public_captions",
     "read_manifest",
     "read_tensors",
+    "save_caption_sheet",
     "set_dpcap_weights",
     "times_likelier",
     "unigram_log_probabilities",

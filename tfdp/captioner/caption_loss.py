@@ -20,12 +20,12 @@ class CaptionLoss:
     """The negative log-likelihood of held-out captions, end token included.
 
     Attributes:
-        per_caption: nats per token averaged within each caption, then over captions: the loss that
-            training minimises.
-        per_token: nats per token over all tokens, so that long captions weigh more.
-        captions: how many captions were scored.
-        tokens: how many tokens they hold.
-        skipped: records that could not be read or hold no token.
+        per_caption: Nats per token averaged within each caption, then over captions: the loss that
+            training minimizes.
+        per_token: Nats per token over all tokens, so that long captions weigh more.
+        captions: How many captions were scored.
+        tokens: How many tokens they hold.
+        skipped: Records that could not be read or hold no token.
     """
 
     per_caption: float
@@ -50,19 +50,19 @@ def caption_loss(
     """The loss of a captioner on held-out pairs, by teacher forcing.
 
     Args:
-        model: maps the source's inputs to logits `[B, L, V]`; called with `training=False`.
-        source: picture-text pairs whose targets are int ids `[B, L]`, 0 where there is no token.
+        model: Maps the source's inputs to logits `[B, L, V]`; called with `training=False`.
+        source: Picture-text pairs whose targets are int ids `[B, L]`, 0 where there is no token.
             Its pictures should not be augmented.
-        batch_size: captions a forward pass.
-        limit: score only this many records from the start, all when None.
-        other_pictures: show each caption the picture before its own in the batch (`x["image"]`).
+        batch_size: Captions a forward pass.
+        limit: Score only this many records from the start, all when None.
+        other_pictures: Show each caption the picture before its own in the batch (`x["image"]`).
             How much more the captions surprise then is what the model reads off their pictures.
 
     Returns:
         The loss, averaged over captions and over tokens.
 
     Raises:
-        ValueError: if the source holds no caption that can be scored.
+        ValueError: If the source holds no caption that can be scored.
     """
 
     def token_nll(x: Any, targets: tf.Tensor) -> tf.Tensor:
@@ -115,15 +115,15 @@ def unigram_log_probabilities(
     """Log-frequencies of token ids in public text, with add-one (Laplace) smoothing.
 
     Args:
-        public_tokens: the target ids of each public text (end token included); 0 is padding and is
+        public_tokens: The target ids of each public text (end token included); 0 is padding and is
             not counted. Counting private captions here would release them without accounting.
-        vocabulary_size: number of ids, V.
+        vocabulary_size: Number of ids, V.
 
     Returns:
         float64 `[V]`, natural logarithms; the padding id has -inf, since it is never a target.
 
     Raises:
-        ValueError: if an id lies outside `[0, V)`.
+        ValueError: If an id lies outside `[0, V)`.
     """
     counts = np.zeros(vocabulary_size, dtype=np.int64)
     for tokens in public_tokens:
@@ -151,11 +151,11 @@ def unigram_loss(
     """The loss on held-out captions of a model that knows only public word frequencies.
 
     Args:
-        public_tokens: as in `unigram_log_probabilities`.
-        vocabulary_size: number of ids, V.
-        source: the held-out pairs, the same as given to `caption_loss`.
-        batch_size: captions a pass.
-        limit: score only this many records from the start, all when None.
+        public_tokens: As in `unigram_log_probabilities`.
+        vocabulary_size: Number of ids, V.
+        source: The held-out pairs, the same as given to `caption_loss`.
+        batch_size: Captions a pass.
+        limit: Score only this many records from the start, all when None.
 
     Returns:
         The loss, comparable field by field with that of `caption_loss`.
@@ -179,8 +179,8 @@ def times_likelier(
     Even a captioner whose generated captions are all alike may tell pictures apart: this shows it.
 
     Args:
-        model: the captioner.
-        images: float [N, S, S, 3], normalised as in training, two or more.
+        model: The captioner.
+        images: float [N, S, S, 3], normalized as in training, two or more.
         token_ids: int [N, L], their captions: start id, ids, end id, filled up with 0.
 
     Returns:
@@ -188,7 +188,7 @@ def times_likelier(
         the N - 1 others; 1 throughout for a model that does not look at pictures.
 
     Raises:
-        ValueError: there are fewer than two pictures, or not as many captions as pictures.
+        ValueError: There are fewer than two pictures, or not as many captions as pictures.
     """
     tokens = np.asarray(token_ids)
     count = len(tokens)

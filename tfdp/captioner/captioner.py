@@ -28,7 +28,7 @@ class Captioner(keras.Model):
     ignore_class=0)` on the caption shifted by one: inputs `ids[:, :-1]`, targets `ids[:, 1:]`.
 
     Args:
-        config: the settings; None means DP-Cap Base.
+        config: The settings; None means DP-Cap Base.
         **kwargs: `name` and `dtype` of a Keras model.
     """
 
@@ -59,14 +59,14 @@ class Captioner(keras.Model):
         """Teacher forcing: the logits of every caption's next tokens.
 
         Args:
-            inputs: "image", float [B, S, S, 3], normalised as in training, and "tokens",
+            inputs: "image", float [B, S, S, 3], normalized as in training, and "tokens",
                 int [B, T], the ids that come before each target; T is at most `max_length`.
 
         Returns:
             Logits [B, T, V]; position t predicts the token after `tokens[:, t]`.
 
         Raises:
-            ValueError: a part is missing or has the wrong shape or type.
+            ValueError: A part is missing or has the wrong shape or type.
         """
         if not isinstance(inputs, dict) or not {"image", "tokens"} <= inputs.keys():
             raise ValueError('A Captioner takes a dictionary with "image" and "tokens".')
@@ -77,13 +77,13 @@ class Captioner(keras.Model):
         """The tokens that the decoder looks at.
 
         Args:
-            images: float [B, S, S, 3], normalised as in training.
+            images: float [B, S, S, 3], normalized as in training.
 
         Returns:
             [B, N, D]: the class token and the patches, in the decoder's width.
 
         Raises:
-            ValueError: the pictures have another size, or hold raw bytes.
+            ValueError: The pictures have another size, or hold raw bytes.
         """
         images = ops.cast(checked_images(images, self.config.image_size), self.compute_dtype)
         return self.memory_positions(self.bridge(self.encoder(images)))
@@ -203,7 +203,7 @@ class Captioner(keras.Model):
         super().export(filepath, *args, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
-        """The settings, for Keras's serialisation."""
+        """The settings, for Keras's serialization."""
         return {
             **super().get_config(),
             "config": keras.saving.serialize_keras_object(self.config),

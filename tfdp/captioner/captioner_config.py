@@ -30,25 +30,25 @@ class CaptionerConfig:
     """Everything that fixes the shape of a `Captioner`. The defaults are DP-Cap Base.
 
     Attributes:
-        image_size: side of the square input picture, in pixels.
-        patch_size: side of one square patch, in pixels; it divides `image_size`.
-        encoder_width: channels of an image token; a multiple of 4 and of `encoder_heads`.
-        encoder_depth: number of encoder blocks.
-        encoder_heads: attention heads of an encoder block.
-        decoder_width: channels of a text token; a multiple of 4 and of `decoder_heads`.
-        decoder_depth: number of decoder blocks.
-        decoder_heads: attention heads of a decoder block.
-        vocab_size: number of token ids. Id 0 is padding.
-        max_length: longest caption in ids, start and end included.
-        mlp_ratio: hidden width of an MLP, as a multiple of the block's width.
-        decoder_norm: where a decoder block normalises: "post" adds first (DP-Cap), "pre"
-            normalises each branch's input (CapPa).
-        start_id: the id that begins a caption (101 in BERT's vocabulary).
-        end_id: the id that ends a caption (102 in BERT's vocabulary).
+        image_size: Side of the square input picture, in pixels.
+        patch_size: Side of one square patch, in pixels; it divides `image_size`.
+        encoder_width: Channels of an image token; a multiple of 4 and of `encoder_heads`.
+        encoder_depth: Number of encoder blocks.
+        encoder_heads: Attention heads of an encoder block.
+        decoder_width: Channels of a text token; a multiple of 4 and of `decoder_heads`.
+        decoder_depth: Number of decoder blocks.
+        decoder_heads: Attention heads of a decoder block.
+        vocab_size: Number of token ids. Id 0 is padding.
+        max_length: Longest caption in ids, start and end included.
+        mlp_ratio: Hidden width of an MLP, as a multiple of the block's width.
+        decoder_norm: Where a decoder block normalizes: "post" adds first (DP-Cap), "pre"
+            normalizes each branch's input (CapPa).
+        start_id: The id that begins a caption (101 in BERT's vocabulary).
+        end_id: The id that ends a caption (102 in BERT's vocabulary).
 
     Raises:
-        TypeError: a number is not a whole one.
-        ValueError: a setting is out of range, or two settings do not fit together.
+        TypeError: A number is not a whole one.
+        ValueError: A setting is out of range, or two settings do not fit together.
     """
 
     image_size: int = 224
@@ -94,11 +94,11 @@ class CaptionerConfig:
         """A published size of DP-Cap: "nano", "tiny", "small", "base" or "large".
 
         Args:
-            size: the name of the size.
-            **changes: settings that differ from the published ones, by field name.
+            size: The name of the size.
+            **changes: Settings that differ from the published ones, by field name.
 
         Raises:
-            ValueError: there is no such size.
+            ValueError: There is no such size.
         """
         if size not in _DPCAP_SIZES:
             raise ValueError(f"size must be one of {', '.join(DPCAP_SIZES)}, got {size!r}.")
@@ -124,7 +124,7 @@ class CaptionerConfig:
         return self.num_patches + 1
 
     def get_config(self) -> dict[str, Any]:
-        """The settings as a dictionary of plain values (Keras's serialisation protocol)."""
+        """The settings as a dictionary of plain values (Keras's serialization protocol)."""
         return dataclasses.asdict(self)
 
     @classmethod

@@ -30,10 +30,10 @@ class Source:
     """Where one weight of the captioner comes from.
 
     Attributes:
-        path: the weight's path inside the captioner.
-        layout: how the published tensor is laid out.
-        shape: the published tensor's shape.
-        trained: whether training changes the weight.
+        path: The weight's path inside the captioner.
+        layout: How the published tensor is laid out.
+        shape: The published tensor's shape.
+        trained: Whether training changes the weight.
     """
 
     path: str
@@ -64,7 +64,7 @@ def dpcap_sources(config: CaptionerConfig) -> dict[str, Source]:
 _TO_KERAS: dict[Layout, Callable[[np.ndarray], np.ndarray]] = {
     "same": lambda tensor: tensor,
     "linear": np.transpose,  # (out, in) -> (in, out)
-    # (out, colour, row, column) -> (row * column * colour, out)
+    # (out, color, row, column) -> (row * column * color, out)
     "patches": lambda tensor: tensor.transpose(2, 3, 1, 0).reshape(-1, tensor.shape[0]),
     "table": lambda tensor: tensor[0],  # (1, L, D) -> (L, D)
     "vector": lambda tensor: tensor.reshape(-1),  # (1, 1, D) -> (D,)
@@ -144,12 +144,12 @@ def load_dpcap_weights(model: Captioner, path: str | os.PathLike[str]) -> None:
     All or nothing: the model is left as it was unless the file fits it exactly.
 
     Args:
-        model: a captioner with the checkpoint's settings, `max_length` included.
-        path: a `.pth` or `.pt` file of PyTorch's zip format, or an `.npz` of the same names.
+        model: A captioner with the checkpoint's settings, `max_length` included.
+        path: A `.pth` or `.pt` file of PyTorch's zip format, or an `.npz` of the same names.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        CheckpointError: the file cannot be read, or its tensors are not the model's; the
+        FileNotFoundError: There is no such file.
+        CheckpointError: The file cannot be read, or its tensors are not the model's; the
             message lists the missing, unexpected and wrongly shaped names.
     """
     set_dpcap_weights(model, read_tensors(path))
@@ -159,7 +159,7 @@ def set_dpcap_weights(model: Captioner, tensors: Mapping[str, np.ndarray]) -> No
     """As `load_dpcap_weights`, from the tensors themselves, by their published names.
 
     Raises:
-        CheckpointError: the tensors are not the model's.
+        CheckpointError: The tensors are not the model's.
     """
     sources = dpcap_sources(model.config)
     found = {n: t for n, t in tensors.items() if n not in UNUSED and not is_mask_buffer(n)}
@@ -185,11 +185,11 @@ def read_tensors(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     on every name, which wrappers for parallel or private training leave behind, is dropped.
 
     Args:
-        path: a `.pth` or `.pt` file of PyTorch's zip format, or an `.npz`.
+        path: A `.pth` or `.pt` file of PyTorch's zip format, or an `.npz`.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        CheckpointError: the file is damaged, of another format, or holds no named tensors.
+        FileNotFoundError: There is no such file.
+        CheckpointError: The file is damaged, of another format, or holds no named tensors.
     """
     kind = os.path.splitext(os.fspath(path))[1].lower()
     if kind not in (".npz", ".pth", ".pt"):

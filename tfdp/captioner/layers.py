@@ -18,8 +18,8 @@ def sincos_table(positions: np.ndarray, width: int) -> np.ndarray:
     model's precision: it is a constant of the architecture.
 
     Args:
-        positions: positions, any shape; they are taken in row-major order.
-        width: channels of a row, even.
+        positions: Positions, any shape; they are taken in row-major order.
+        width: Channels of a row, even.
 
     Returns:
         float32 array [positions.size, width].
@@ -119,9 +119,9 @@ class MLP(keras.layers.Layer):
     """Dense, exact GELU, Dense: [..., D] -> [..., D].
 
     Args:
-        width: channels of a token.
-        ratio: hidden channels, as a multiple of `width`.
-        use_bias: whether both Dense layers have a bias.
+        width: Channels of a token.
+        ratio: Hidden channels, as a multiple of `width`.
+        use_bias: Whether both Dense layers have a bias.
     """
 
     def __init__(self, width: int, ratio: int, use_bias: bool, **kwargs: Any) -> None:
@@ -145,9 +145,9 @@ class EncoderBlock(keras.layers.Layer):
     """Pre-norm self-attention and MLP: [B, N, D] -> [B, N, D].
 
     Args:
-        width: channels of a token.
-        heads: attention heads.
-        mlp_ratio: hidden width of the MLP, as a multiple of `width`.
+        width: Channels of a token.
+        heads: Attention heads.
+        mlp_ratio: Hidden width of the MLP, as a multiple of `width`.
     """
 
     def __init__(self, width: int, heads: int, mlp_ratio: int, **kwargs: Any) -> None:
@@ -171,10 +171,10 @@ class DecoderBlock(keras.layers.Layer):
     """Causal self-attention, cross-attention and MLP, without biases.
 
     Args:
-        width: channels of a token.
-        heads: attention heads.
-        mlp_ratio: hidden width of the MLP, as a multiple of `width`.
-        norm: "post" normalises each sum (DP-Cap), "pre" each branch's input (CapPa).
+        width: Channels of a token.
+        heads: Attention heads.
+        mlp_ratio: Hidden width of the MLP, as a multiple of `width`.
+        norm: "post" normalizes each sum (DP-Cap), "pre" each branch's input (CapPa).
     """
 
     def __init__(
@@ -207,8 +207,8 @@ class DecoderBlock(keras.layers.Layer):
         """Runs over whole texts.
 
         Args:
-            x: text tokens [B, T, D].
-            memory: image tokens [B, N, D].
+            x: Text tokens [B, T, D].
+            memory: Image tokens [B, N, D].
             visible: bool [T, T], True where a token may look.
 
         Returns:
@@ -221,10 +221,10 @@ class DecoderBlock(keras.layers.Layer):
         """Runs over the tokens at `index`, ..., with the earlier ones in the cache.
 
         Args:
-            x: the new tokens [B * R, T, D], R texts for each picture.
-            memory: the picture's keys and values by `cross_attention.project`.
-            cache: keys and values of the texts so far, each [B * R, L, D].
-            index: position of the first new token.
+            x: The new tokens [B * R, T, D], R texts for each picture.
+            memory: The picture's keys and values by `cross_attention.project`.
+            cache: Keys and values of the texts so far, each [B * R, L, D].
+            index: Position of the first new token.
 
         Returns:
             The new tokens [B * R, T, D] and the longer cache.

@@ -17,12 +17,12 @@ class LayerShape:
     """One layer with trained weights.
 
     Attributes:
-        path: the layer's path inside the captioner, such as "encoder/block_0/mlp/hidden".
-        kind: which Keras layer it is.
-        rows: tokens of one example that go through it.
-        inputs: channels of a token before it (ids of the vocabulary for an embedding).
-        outputs: channels of a token after it.
-        bias: whether a dense layer has a bias.
+        path: The layer's path inside the captioner, such as "encoder/block_0/mlp/hidden".
+        kind: Which Keras layer it is.
+        rows: Tokens of one example that go through it.
+        inputs: Channels of a token before it (ids of the vocabulary for an embedding).
+        outputs: Channels of a token after it.
+        bias: Whether a dense layer has a bias.
     """
 
     path: str
@@ -91,7 +91,7 @@ def frozen_shapes(config: CaptionerConfig) -> dict[str, tuple[int, ...]]:
 
 
 def count_parameters(config: CaptionerConfig) -> int:
-    """Number of trained weights (scalars); the fixed tables and vectors are left out."""
+    """Number of trained weights (scalars); fixed tables and vectors do not count."""
     return sum(math.prod(shape) for shape in trained_shapes(config).values())
 
 
@@ -102,7 +102,7 @@ def estimate_flops_per_example(config: CaptionerConfig) -> int:
     product for the input's gradient and one for the weight's; the patch embedding, whose
     input needs no gradient, once. Attention adds 4 T S D for T queries and S keys of width D
     (scores and mixture), three times over. Norms, softmax, GELU and the clipping engine's
-    per-example norms are left out.
+    per-example norms do not count.
     """
     layers = list(trained_layers(config))
     dense = sum(layer.forward_flops for layer in layers)

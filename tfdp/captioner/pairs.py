@@ -20,11 +20,11 @@ class Pair:
     """One record.
 
     Attributes:
-      image: Encoded picture (PNG, JPEG, WebP, ...), path of one, or pixels uint8 `[H, W, 3]`.
-      caption: What it shows.
-      label: Index of its coarse category, -1 if it has none.
-      concept: What it is about; pictures of one concept are on one side of the split.
-      source: Where it comes from, such as "noto:red-apple".
+        image: Encoded picture (PNG, JPEG, WebP, ...), path of one, or pixels uint8 `[H, W, 3]`.
+        caption: What it shows.
+        label: Index of its coarse category, -1 if it has none.
+        concept: What it is about; pictures of one concept are on one side of the split.
+        source: Where it comes from, such as "noto:red-apple".
     """
 
     image: bytes | str | os.PathLike | np.ndarray
@@ -35,11 +35,11 @@ class Pair:
 
 
 def read_manifest(folder: str | os.PathLike) -> dict[str, Any]:
-    """Returns the manifest of a folder of pairs: counts, splits, labels, licences.
+    """Returns the manifest of a folder of pairs: counts, splits, labels, licenses.
 
     Raises:
-      FileNotFoundError: If there is none.
-      ValueError: If it is damaged, or that of something else.
+        FileNotFoundError: If there is none.
+        ValueError: If it is damaged, or that of something else.
     """
     path = Path(folder) / MANIFEST
     if not path.is_file():
@@ -102,11 +102,11 @@ class PairList:
     def __init__(self, items: Sequence[Any]):
         if not (hasattr(items, "__len__") and hasattr(items, "__getitem__")):
             raise TypeError(
-                "records must be a folder or a sequence of (image, caption) with __len__ and "
+                "pairs must be a folder or a sequence of (image, caption) with __len__ and "
                 f"__getitem__, got an object of type {type(items).__name__}."
             )
         if len(items) == 0:
-            raise ValueError("records is empty.")
+            raise ValueError("pairs is empty.")
         self._items = items
 
     def __len__(self) -> int:
@@ -128,15 +128,15 @@ class PairFiles:
     """Pairs in a folder of ArrayRecord shards that `launch.prepare_data` made.
 
     Attributes:
-      manifest: The content of `manifest.json`.
+        manifest: The content of `manifest.json`.
     """
 
     def __init__(self, folder: str | os.PathLike, split: str):
         """Opens one split.
 
         Raises:
-          FileNotFoundError: If the folder, its manifest or one of its files is missing.
-          ValueError: If there is no such split, or a file has another size than it should.
+            FileNotFoundError: If the folder, its manifest or one of its files is missing.
+            ValueError: If there is no such split, or a file has another size than it should.
         """
         self.manifest = read_manifest(folder)
         splits = self.manifest["splits"]

@@ -26,10 +26,10 @@ def patchify(images: Any, patch_size: int) -> Any:
 
     Args:
         images: [B, S, S, 3].
-        patch_size: side P of a patch; it divides S.
+        patch_size: Side P of a patch; it divides S.
 
     Returns:
-        [B, (S / P)^2, P * P * 3]; a patch is flattened in the order (row, column, colour).
+        [B, (S / P)^2, P * P * 3]; a patch is flattened in the order (row, column, color).
     """
     side = images.shape[1] // patch_size
     # [B, side, P, side, P, 3]
@@ -39,10 +39,10 @@ def patchify(images: Any, patch_size: int) -> Any:
 
 
 class ImageEncoder(keras.layers.Layer):
-    """Pictures [B, S, S, 3] to tokens [B, N, D], the class token first, normalised at the end.
+    """Pictures [B, S, S, 3] to tokens [B, N, D], the class token first, normalized at the end.
 
     Args:
-        config: the captioner's settings.
+        config: The captioner's settings.
     """
 
     def __init__(self, config: CaptionerConfig, **kwargs: Any) -> None:
@@ -85,7 +85,7 @@ class TextDecoder(keras.layers.Layer):
     those out.
 
     Args:
-        config: the captioner's settings.
+        config: The captioner's settings.
     """
 
     def __init__(self, config: CaptionerConfig, **kwargs: Any) -> None:
@@ -157,9 +157,9 @@ class TextDecoder(keras.layers.Layer):
 
         Args:
             tokens: int [B * R, T] new ids: R texts for each picture, one picture after another.
-            memory: what `project` gave for the B pictures.
-            cache: what `empty_cache` or the last call gave.
-            index: position of the first new token.
+            memory: What `project` gave for the B pictures.
+            cache: What `empty_cache` or the last call gave.
+            index: Position of the first new token.
 
         Returns:
             Logits [B * R, T, V] and the longer cache.

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from array_record.python.array_record_module import ArrayRecordReader, ArrayRecordWriter
@@ -38,7 +37,7 @@ def write_records(path: Path, records: Iterator[bytes], group_size: int) -> int:
 
 
 class RecordFiles:
-    """The records of several ArrayRecord files, numbered through. It can be pickled.
+    """The records of several ArrayRecord files, numbered through.
 
     Args:
         paths: The files.
@@ -81,6 +80,3 @@ class RecordFiles:
             if len(places) == 1:
                 return [error]
             return [self._read_file(file, [place])[0] for place in places]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_readers": {}}

@@ -1,4 +1,4 @@
-"""Records held in arrays."""
+"""Examples held in arrays."""
 
 from typing import Any
 
@@ -13,24 +13,24 @@ _NAMED = 5  # arrays that a message names
 
 
 class ArraySource(ExampleSource):
-    """Records along the first axis of arrays, or of nested dicts, tuples and lists of arrays.
+    """Examples along the first axis of arrays, or of nested dicts, tuples and lists of arrays.
 
-    Anything that NumPy can view as an array will do: NumPy arrays and memory maps (read as they
+    Anything that NumPy can view as an array works: NumPy arrays and memory maps (read as they
     are needed, never copied whole), tensors, data frames' columns, lists of numbers or strings.
-    Floating-point values come out as Keras's default float type, as in plain Keras.
+    Floating-point values get Keras's default float type, as in plain Keras.
     """
 
     def __init__(self, x: Any, y: Any = None, sample_weight: Any = None):
         """Creates the source.
 
         Args:
-          x: Inputs, `[N, ...]`.
-          y: Targets, `[N, ...]`, or None.
-          sample_weight: Weights, `[N]`, or by token `[N, T]`, or None.
+            x: Inputs, `[N, ...]`.
+            y: Targets, `[N, ...]`, or None.
+            sample_weight: Weights, `[N]`, or by token `[N, T]`, or None.
 
         Raises:
-          ValueError: If lengths differ, or there is nothing to train on.
-          TypeError: If something is not an array.
+            ValueError: If lengths differ, or there is nothing to train on.
+            TypeError: If something is not an array.
         """
         super().__init__()
         named = {"x": x, "y": y, "sample_weight": sample_weight}
@@ -43,19 +43,19 @@ class ArraySource(ExampleSource):
         weight = self._data.get("sample_weight")
         if weight is not None and not isinstance(weight, np.ndarray):
             raise ValueError(
-                "sample_weight must be one array with a number for each record or each of its "
+                "sample_weight must be one array with a number for each example or each of its "
                 f"tokens, got {keras.tree.map_structure(np.shape, weight)}."
             )
 
     @classmethod
     def from_dataset(cls, dataset: tf.data.Dataset) -> "ArraySource":
-        """Reads a finite `tf.data.Dataset` of single (unbatched) records into memory.
+        """Reads a finite `tf.data.Dataset` of single (unbatched) examples into memory.
 
         Args:
-          dataset: Elements `x`, `(x, y)` or `(x, y, sample_weight)`, one record each.
+            dataset: Elements `x`, `(x, y)` or `(x, y, sample_weight)`, one example each.
 
         Raises:
-          ValueError: If the data set is infinite or empty.
+            ValueError: If the data set is infinite or empty.
         """
         if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
             raise ValueError("dataset is infinite: use dataset.take(n) to bound it.")
@@ -68,8 +68,8 @@ class ArraySource(ExampleSource):
     def __len__(self) -> int:
         return self._length
 
-    def fetch(self, indices: tf.Tensor, update: tf.Tensor) -> Fetched:
-        """Returns the rows at `indices`; see `ExampleSource.fetch`."""
+    def fetch(self, indices: tf.Tensor, step: tf.Tensor) -> Fetched:
+        """Returns the examples at `indices`; see `ExampleSource.fetch`."""
         indices = tf.convert_to_tensor(indices, tf.int64)
         rows = tf.numpy_function(self._rows, [indices], self._dtypes, stateful=False)
         rows = tf.nest.flatten(rows)  # eagerly, one array alone comes without a list
@@ -107,7 +107,7 @@ def _as_arrays(name: str, value: Any) -> Any:
             f"{name} must be an array of numbers or strings, got dtype {array.dtype}."
         ) from None
     if array.ndim == 0:
-        raise TypeError(f"{name} must have one row for each record, got the single value {value}.")
+        raise TypeError(f"{name} must have one row for each example, got the single value {value}.")
     return array
 
 

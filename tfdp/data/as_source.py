@@ -1,4 +1,4 @@
-"""What people pass to `fit`, as a source of records."""
+"""What people pass to `fit`, as a source of examples."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +12,7 @@ from tfdp.data.example_source import ExampleSource
 from tfdp.data.indexable_source import IndexableSource
 
 _WHY = (
-    "Poisson sampling draws any record in any update, so it needs the number of records and "
+    "Poisson sampling draws any example in any step, so it needs the number of examples and "
     "random access to each."
 )
 _INSTEAD = (
@@ -22,19 +22,19 @@ _INSTEAD = (
 
 
 def as_source(x: Any, y: Any = None, sample_weight: Any = None) -> ExampleSource:
-    """Turns the arguments of `fit` into a source of records.
+    """Turns the arguments of `fit` into a source of examples.
 
     Args:
-      x: Arrays, a nested structure of arrays, an indexable sequence of records that declares
-        what they look like (see `IndexableSource`), or a `ExampleSource`.
-      y: Targets; only with arrays.
-      sample_weight: Weights `[N]` or `[N, T]`; only with arrays.
+        x: Arrays, a nested structure of arrays, an indexable sequence of examples that declares
+            what they look like (see `IndexableSource`), or an `ExampleSource`.
+        y: Targets; only with arrays.
+        sample_weight: Weights `[N]` or `[N, T]`; only with arrays.
 
     Raises:
-      TypeError: If `x` offers no random access to single records: data sets that stream,
-        generators, iterators, and batched loaders.
-      ValueError: If lengths differ, nobody declared what records look like, or `y` or
-        `sample_weight` comes with data that already hold them.
+        TypeError: If `x` offers no random access to single examples: data sets that stream,
+            generators, iterators, and batched loaders.
+        ValueError: If lengths differ, nobody declared what an example looks like, or `y` or
+            `sample_weight` comes with data that already hold them.
     """
     if isinstance(x, tf.data.Dataset):
         raise TypeError(_dataset_message(x))
@@ -46,8 +46,8 @@ def as_source(x: Any, y: Any = None, sample_weight: Any = None) -> ExampleSource
     if isinstance(x, Iterator):
         raise TypeError(f"x is a generator or iterator of unknown size. {_WHY} {_INSTEAD}")
     if isinstance(x, ExampleSource) or _is_indexable(x):
-        _refuse_with_records("y", y)
-        _refuse_with_records("sample_weight", sample_weight)
+        _reject_beside_examples("y", y)
+        _reject_beside_examples("sample_weight", sample_weight)
         return x if isinstance(x, ExampleSource) else IndexableSource(x)
     return ArraySource(x, y, sample_weight)
 
@@ -57,7 +57,7 @@ def _dataset_message(dataset: tf.data.Dataset) -> str:
     known = "streams" if size < 0 else f"streams its {size} elements"
     return (
         f"x is a tf.data.Dataset, which {known} in an order of its own. {_WHY} {_INSTEAD} A finite "
-        "data set of single records that fits in memory becomes one with "
+        "data set of single examples that fits in memory becomes one with "
         "tfdp.data.ArraySource.from_dataset(dataset)."
     )
 
@@ -77,8 +77,8 @@ def _is_indexable(x: Any) -> bool:
     return hasattr(x, "__len__") and hasattr(x, "__getitem__")
 
 
-def _refuse_with_records(argument: str, value: Any) -> None:
+def _reject_beside_examples(argument: str, value: Any) -> None:
     if value is not None:
         raise ValueError(
-            f"{argument} must be None when x is a source of records: each record holds its own."
+            f"{argument} must be None when x is a source of examples: each example holds its own."
         )

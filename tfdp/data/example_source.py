@@ -1,4 +1,4 @@
-"""What every source of records offers."""
+"""What every source of examples offers, and its batches for `evaluate` and `predict`."""
 
 import abc
 import contextlib
@@ -15,10 +15,10 @@ Fetched = tuple[Any, Any, "tf.Tensor | None", "tf.Tensor"]
 
 
 class ExampleSource(abc.ABC):
-    """Records with random access: what Poisson sampling inside `fit` needs.
+    """Examples with random access: what Poisson sampling inside `fit` needs.
 
-    One record is the unit of privacy. A record that cannot be read is not an error that stops a
-    private run (that would reveal it, after privacy was spent): it comes back as zeros, marked
+    One example is the unit of privacy. An example that cannot be read does not stop a private run
+    with an error (that would reveal it, after privacy was spent): it comes back as zeros, marked
     invalid, contributes nothing, and is counted.
     """
 
@@ -27,52 +27,52 @@ class ExampleSource(abc.ABC):
 
     @abc.abstractmethod
     def __len__(self) -> int:
-        """Number of records."""
+        """Number of examples."""
 
     @abc.abstractmethod
-    def fetch(self, indices: tf.Tensor, update: tf.Tensor) -> Fetched:
-        """Returns the records at `indices`, as a pure function of the arguments.
+    def fetch(self, indices: tf.Tensor, step: tf.Tensor) -> Fetched:
+        """Returns the examples at `indices`, as a pure function of the arguments.
 
         May be called eagerly and inside `tf.data.Dataset.map`.
 
         Args:
-          indices: int64 `[M]`; repeated indices are allowed.
-          update: int64 scalar, the number of the update; it seeds random augmentation.
+            indices: int64 `[M]`; repeated indices are allowed.
+            step: int64 scalar, the number of the step; it seeds random augmentation.
 
         Returns:
-          `(x, y, sample_weight, valid)`: inputs and targets as nested structures of tensors
-          `[M, ...]` with static shapes (`y` may be None), sample weights float32 `[M]` (or
-          `[M, T]`, where the loss has a value for every token) or None, and bool `[M]`, False
-          for the records that could not be read, whose rows are zero.
+            `(x, y, sample_weight, valid)`: inputs and targets as nested structures of tensors
+            `[M, ...]` with static shapes (`y` may be None), sample weights float32 `[M]` (or
+            `[M, T]`, where the loss has a value for every token) or None, and bool `[M]`, False
+            for the examples that could not be read, whose rows are zero.
         """
 
     @property
     def bad_records(self) -> dict[str, int]:
-        """Reason -> number of distinct records that could not be read so far.
+        """Reason -> number of distinct examples that could not be read so far.
 
-        The counts are exact facts about private records: for whoever holds the data.
-        Of several workers each counts the records that it reads itself.
+        The counts are exact facts about private examples: they are for whoever holds the data.
+        Each of several workers counts the examples that it reads itself.
         """
         return self._bad.counts()
 
     def counts_kept_in(self, path: str | os.PathLike) -> contextlib.AbstractContextManager[None]:
-        """Makes the counts of records outlast the process, for as long as the block is open.
+        """Makes the counts of examples outlast the process, while the block is open.
 
         ```python
         with source.counts_kept_in("runs/mine/unreadable.jsonl"):
             model.fit(source, callbacks=[saver])
         ```
 
-        What earlier processes met is counted from the start, each record once, and what is met in
-        the block is in the file before a step can use it. The file says which records these
-        are, so it is for whoever holds them.
+        What earlier processes counted is added at the start, each example once, and what is counted
+        in the block is in the file before a step can use it. The file says which examples these
+        are, so it is for whoever holds the data.
 
         Args:
-          path: The file, JSON by lines, of one run that one process makes at a time; it need not
-            exist.
+            path: The file, JSON by lines, of one run that one process makes at a time; it need not
+                exist.
 
         Raises:
-          ValueError: When the block is entered, if it is another file.
+            ValueError: When the block is entered, if it is another file.
         """
         return kept_in(path, self._tallies())
 
@@ -82,19 +82,19 @@ class ExampleSource(abc.ABC):
 
 
 def batches(source: ExampleSource, batch_size: int) -> tf.data.Dataset:
-    """Every readable record of a source once, in order, in batches as Keras takes them.
+    """Every readable example of a source once, in order, in batches as Keras takes them.
 
     Args:
-      source: The records, fetched as in update 0.
-      batch_size: Records in a batch; the last batch may hold fewer, and records that cannot be
-        read are left out, as weights of zero would still count in Keras's means.
+        source: The examples, fetched as in step 0.
+        batch_size: Examples in a batch; the last batch may hold fewer, and examples that cannot
+            be read are skipped, as weights of zero would still count in Keras's means.
 
     Returns:
-      A data set of `(x,)`, `(x, y)` or `(x, y, sample_weight)`.
+        A data set of `(x,)`, `(x, y)` or `(x, y, sample_weight)`.
 
     Raises:
-      TypeError: If `batch_size` is not a whole number.
-      ValueError: If it is below 1.
+        TypeError: If `batch_size` is not a whole number.
+        ValueError: If it is below 1.
     """
     batch_size = checks.positive_int("batch_size", batch_size)
     count = len(source)

@@ -1,4 +1,4 @@
-"""Arrays of records and their tensors: what array and indexable sources share."""
+"""What an example looks like: declared by a person, never learned from the examples."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def tensor_dtype(array: np.ndarray) -> tf.DType:
 
 
 def as_parts(template: dict[str, Any], rows: list[tf.Tensor]) -> tuple[Any, Any, Any]:
-    """Packs flat rows as the named parts of a record: `(x, y, sample_weight)`."""
+    """Packs flat rows as the named parts of an example: `(x, y, sample_weight)`."""
     parts = keras.tree.pack_sequence_as(template, rows)
     weight = parts.get("sample_weight")
     if weight is not None:
@@ -40,17 +40,17 @@ PARTS = ("x", "y", "sample_weight")
 
 
 def declared_spec(sequence: Any, map_fn: Callable | None, element_spec: Any) -> Any | None:
-    """Returns the declared specs of a record by part, or None where nobody declared any.
+    """Returns the declared specs of an example by part, or None where nobody declared any.
 
     Args:
-      sequence: The items. One with an `element_spec` declares them; of a `tfds.data_source` the
-        features do.
-      map_fn: What makes a record of an item; it is tried on an item of zeros.
-      element_spec: What the caller declared, of a record after `map_fn`.
+        sequence: The items. One with an `element_spec` declares them; of a `tfds.data_source` the
+            features do.
+        map_fn: What makes an example of an item; it is tried on an item of zeros.
+        element_spec: What the caller declared, of an example after `map_fn`.
 
     Raises:
-      TypeError: Something declared is no `tf.TensorSpec`.
-      ValueError: A declared shape leaves a length open.
+        TypeError: Something declared is no `tf.TensorSpec`.
+        ValueError: A declared shape leaves a length open.
     """
     if element_spec is not None:
         return _checked(by_part(element_spec))
@@ -62,32 +62,32 @@ def declared_spec(sequence: Any, map_fn: Callable | None, element_spec: Any) -> 
     if map_fn is None:
         return _checked(by_part(items))
     try:
-        record = map_fn(keras.tree.map_structure(_zeros, items))
-        return _checked(keras.tree.map_structure(spec_of, by_part(record)))
+        example = map_fn(keras.tree.map_structure(_zeros, items))
+        return _checked(keras.tree.map_structure(spec_of, by_part(example)))
     except Exception:  # code of the user's that does not suit zeros
         return None
 
 
-def by_part(record: Any) -> dict[str, Any]:
-    """Names the parts of a record, or of its spec."""
-    parts = record if isinstance(record, tuple) else (record,)
+def by_part(example: Any) -> dict[str, Any]:
+    """Names the parts of an example, or of its spec."""
+    parts = example if isinstance(example, tuple) else (example,)
     if not 1 <= len(parts) <= 3:
         raise TypeError(
-            f"A record is x, (x, y) or (x, y, sample_weight), got a tuple of {len(parts)}."
+            f"An example is x, (x, y) or (x, y, sample_weight), got a tuple of {len(parts)}."
         )
     named = zip(PARTS, parts, strict=False)
     return {name: part for name, part in named if part is not None}
 
 
 def spec_of(value: Any) -> tf.TensorSpec:
-    """The spec of one array of a record."""
+    """The spec of one array of an example."""
     array = as_leaf(value)
     return tf.TensorSpec(array.shape, tensor_dtype(array))
 
 
-def written(record: Any) -> str:
-    """The specs of a record, as code to paste."""
-    parts = [_code(keras.tree.map_structure(spec_of, part)) for part in by_part(record).values()]
+def written(example: Any) -> str:
+    """The specs of an example, as code to paste."""
+    parts = [_code(keras.tree.map_structure(spec_of, part)) for part in by_part(example).values()]
     return parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
 
 
@@ -113,11 +113,11 @@ def _checked(parts: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(spec, tf.TensorSpec):
             raise TypeError(
                 f"element_spec holds {spec!r}: expected tf.TensorSpec(shape, dtype) for every "
-                "array of one record."
+                "array of one example."
             )
         if not spec.shape.is_fully_defined():
             raise ValueError(
-                f"element_spec holds {spec}: every length must be stated. Pad records of "
+                f"element_spec holds {spec}: every length must be stated. Pad examples of "
                 "different lengths in map_fn, and declare what it returns."
             )
     return keras.tree.map_structure(_as_default_float, parts)

@@ -1,4 +1,4 @@
-"""Records of anything with `__len__` and `__getitem__`."""
+"""Examples of anything with `__len__` and `__getitem__`."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ import tensorflow as tf
 from tfdp.data.example_source import ExampleSource, Fetched
 from tfdp.data.example_spec import as_declared, as_leaf, as_parts, by_part, declared_spec, written
 
-_TRIED = 100  # records that are looked at before anything is spent
+_TRIED = 100  # examples that are looked at before anything is spent
 
 
 class IndexableSource(ExampleSource):
-    """Records of a random-access sequence, such as a `tfds.data_source`.
+    """Examples of a random-access sequence, such as a `tfds.data_source`.
 
     ```python
     digits = tfds.data_source("mnist", split="train")
-    source = IndexableSource(digits, lambda record: (record["image"], record["label"]))
+    source = IndexableSource(digits, lambda item: (item["image"], item["label"]))
 
     spec = (tf.TensorSpec([3], tf.float32), tf.TensorSpec([], tf.int64))
     source = IndexableSource(my_items, element_spec=spec)
     ```
 
-    Shapes and types are public: they are declared, and no record can change what becomes of the
-    others. A record that raises while it is read, or is not as declared, is invalid: zeros,
+    Shapes and types are public: they are declared, and no example can change how the others are
+    read. An example that raises while it is read, or is not as declared, is invalid: zeros,
     counted in `bad_records`.
     """
 
@@ -40,18 +40,18 @@ class IndexableSource(ExampleSource):
         """Creates the source.
 
         Args:
-          sequence: Object with `__len__` and `__getitem__(int)`; `__getitems__(list)` is used
-            where it exists.
-          map_fn: Turns an item into a record: `x`, `(x, y)` or `(x, y, sample_weight)`, nested
-            structures of arrays. By default, the item is the record.
-          element_spec: What one record looks like, after `map_fn`: the same structure, with a
-            `tf.TensorSpec` for every array. Not needed where `sequence` has an `element_spec` of
-            its items or is a `tfds.data_source`; `map_fn` is then tried on zeros.
+            sequence: Object with `__len__` and `__getitem__(int)`; `__getitems__(list)` is used
+                where it exists.
+            map_fn: Turns an item into an example: `x`, `(x, y)` or `(x, y, sample_weight)`, nested
+                structures of arrays. By default, the item is the example.
+            element_spec: What one example looks like, after `map_fn`: the same structure, with a
+                `tf.TensorSpec` for every array. Not needed where `sequence` has an `element_spec`
+                of its items or is a `tfds.data_source`; `map_fn` is then tried on zeros.
 
         Raises:
-          TypeError: `sequence` has no random access, or `element_spec` is none.
-          ValueError: It is empty, nobody has declared what a record looks like, or none of the
-            first 100 is as declared.
+            TypeError: `sequence` has no random access, or `element_spec` is none.
+            ValueError: It is empty, nobody has declared what an example looks like, or none of the
+                first 100 is as declared.
         """
         super().__init__()
         if not (hasattr(sequence, "__len__") and hasattr(sequence, "__getitem__")):
@@ -66,21 +66,21 @@ class IndexableSource(ExampleSource):
         spec = declared_spec(sequence, map_fn, element_spec)
         if spec is None:
             raise ValueError(
-                f"x is a {type(sequence).__name__} that does not say what its records look like. "
-                "Taken from one of them, shapes and types would depend on a private record, which "
+                f"x is a {type(sequence).__name__} that does not say what its examples look like. "
+                "Taken from one of them, shapes and types would depend on a private example, which "
                 "could then change how all others are read; so a person declares them. "
                 f"{self._looks()} Check it, and pass it as tfdp.data.IndexableSource(items, "
                 "element_spec=...), or give the object an attribute element_spec."
             )
         self._template = spec
         self._specs: list[tf.TensorSpec] = keras.tree.flatten(spec)
-        self._refuse_unlike_all()
+        self._check_any_is_as_declared()
 
     def __len__(self) -> int:
         return len(self._sequence)
 
-    def fetch(self, indices: tf.Tensor, update: tf.Tensor) -> Fetched:
-        """Returns the records at `indices`; see `ExampleSource.fetch`."""
+    def fetch(self, indices: tf.Tensor, step: tf.Tensor) -> Fetched:
+        """Returns the examples at `indices`; see `ExampleSource.fetch`."""
         indices = tf.convert_to_tensor(indices, tf.int64)
         dtypes = [*(spec.dtype for spec in self._specs), tf.bool]
         *rows, valid = tf.numpy_function(self._rows, [indices], dtypes)
@@ -89,29 +89,29 @@ class IndexableSource(ExampleSource):
         valid.set_shape(indices.shape)
         return *as_parts(self._template, rows), valid
 
-    def _refuse_unlike_all(self) -> None:
-        """Raises if no record is as declared; what one record is like decides nothing."""
+    def _check_any_is_as_declared(self) -> None:
+        """Raises if no example is as declared; what one example is like decides nothing."""
         tried = min(_TRIED, len(self))
         for index in range(tried):
-            if not isinstance(self._record(self._item(index)), str):
+            if not isinstance(self._example(self._item(index)), str):
                 return
-        raise ValueError(f"None of the first {tried} records is as declared. {self._looks()}")
+        raise ValueError(f"None of the first {tried} examples is as declared. {self._looks()}")
 
     def _looks(self) -> str:
-        """What the first record that can be read looks like, for a person to declare."""
+        """What the first example that can be read looks like, for a person to declare."""
         error: Exception | None = None
         for index in range(min(_TRIED, len(self))):
             try:
                 return (
-                    f"Record {index} looks like\n\n    element_spec = "
+                    f"Example {index} looks like\n\n    element_spec = "
                     f"{written(self._map_fn(self._sequence[index]))}\n\n"
                 )
             except Exception as raised:  # any error of the user's code
                 error = raised
-        return f"None of the first records can be read: {type(error).__name__}: {error}."
+        return f"None of the first examples can be read: {type(error).__name__}: {error}."
 
     def _rows(self, indices: np.ndarray) -> list[np.ndarray]:
-        """Reads records into one array for each leaf; the last array is the validity."""
+        """Reads examples into one array for each leaf; the last array is the validity."""
         leaves = [
             np.full((len(indices), *spec.shape), b"", object)
             if spec.dtype == tf.string
@@ -120,7 +120,7 @@ class IndexableSource(ExampleSource):
         ]
         valid = np.zeros(len(indices), bool)
         for row, item in enumerate(self._items(indices.tolist())):
-            values = self._record(item)
+            values = self._example(item)
             if isinstance(values, str):
                 self._bad.add(values, [indices[row]])
                 continue
@@ -146,8 +146,8 @@ class IndexableSource(ExampleSource):
         except Exception as error:
             return error
 
-    def _record(self, item: Any) -> list[np.ndarray] | str:
-        """The arrays of one record as declared, or the reason that `bad_records` shows."""
+    def _example(self, item: Any) -> list[np.ndarray] | str:
+        """The arrays of one example as declared, or the reason that `bad_records` shows."""
         if isinstance(item, Exception):
             return "unreadable_record"
         try:

@@ -10,12 +10,12 @@ from sklearn.linear_model import LogisticRegression
 
 @dataclasses.dataclass(frozen=True)
 class ProbeResult:
-    """Top-1 accuracy on the test set, over several draws of the labelled examples.
+    """Top-1 accuracy on the test set, over several draws of the labeled examples.
 
     Attributes:
-        mean: mean over the draws.
-        deviation: sample standard deviation over the draws, 0 for a single draw.
-        accuracies: the accuracy of each draw.
+        mean: Mean over the draws.
+        deviation: Sample standard deviation over the draws, 0 for a single draw.
+        accuracies: The accuracy of each draw.
     """
 
     mean: float
@@ -38,30 +38,30 @@ def few_shot_probe(
     seed: int = 0,
     l2: float = 0.0025,
 ) -> dict[int, ProbeResult]:
-    """Multinomial logistic regression on a few labelled examples of each class.
+    """Multinomial logistic regression on a few labeled examples of each class.
 
     The protocol is that of the reference (the logistic evaluation of Masked Siamese Networks, which
-    DP-Cap uses): each feature row is centred by its own mean and scaled to unit L2 norm, and the
-    regression has no intercept and an L2 penalty of `l2 / n` for n labelled examples.
+    DP-Cap uses): each feature row is centered by its own mean and scaled to unit L2 norm, and the
+    regression has no intercept and an L2 penalty of `l2 / n` for n labeled examples.
 
     The draws depend only on the labels, `seed`, the shot and the draw's number. Different features
     of the same pictures are therefore probed on the same examples and compare draw by draw.
 
     Args:
-        features_train: `[N, D]`, where the labelled examples are drawn from.
+        features_train: `[N, D]`, where the labeled examples are drawn from.
         labels_train: `[N]`, any hashable classes.
         features_test: `[M, D]`.
         labels_test: `[M]`.
-        shots: labelled examples a class.
-        draws: random draws of the labelled examples for each shot.
-        seed: of the draws.
-        l2: strength of the penalty before the division by n.
+        shots: Labeled examples a class.
+        draws: Random draws of the labeled examples for each shot.
+        seed: Of the draws.
+        l2: Strength of the penalty before the division by n.
 
     Returns:
         The result for each shot.
 
     Raises:
-        ValueError: if shapes disagree, features are not finite, a class has fewer examples than the
+        ValueError: If shapes disagree, features are not finite, a class has fewer examples than the
             largest shot, or the test set has classes that the training set lacks.
     """
     train, train_labels = _checked("train", features_train, labels_train)
@@ -75,7 +75,7 @@ def few_shot_probe(
     if draws < 1:
         raise ValueError(f"draws must be at least 1, got {draws}.")
 
-    train, test = _normalised(train), _normalised(test)
+    train, test = _normalized(train), _normalized(test)
     results = {}
     for shot in shots:
         accuracies = []
@@ -122,13 +122,13 @@ def _check_classes(train_labels: np.ndarray, test_labels: np.ndarray, shots: Seq
         )
 
 
-def _normalised(rows: np.ndarray) -> np.ndarray:
+def _normalized(rows: np.ndarray) -> np.ndarray:
     """Each row minus its own mean, at unit L2 norm; a constant row becomes zero."""
-    centred = rows - rows.mean(axis=1, keepdims=True)
-    norms = np.linalg.norm(centred, axis=1, keepdims=True)
+    centered = rows - rows.mean(axis=1, keepdims=True)
+    norms = np.linalg.norm(centered, axis=1, keepdims=True)
     # What is left of a constant row is rounding error, which must not be blown up to unit norm.
     tiny = 1e-12 * np.linalg.norm(rows, axis=1, keepdims=True)
-    return np.divide(centred, norms, out=np.zeros_like(centred), where=norms > tiny)
+    return np.divide(centered, norms, out=np.zeros_like(centered), where=norms > tiny)
 
 
 def _draw(labels: np.ndarray, shot: int, generator: np.random.Generator) -> np.ndarray:
@@ -142,9 +142,9 @@ def _draw(labels: np.ndarray, shot: int, generator: np.random.Generator) -> np.n
 
 
 def _fit(rows: np.ndarray, labels: np.ndarray, l2: float) -> LogisticRegression:
-    """Minimises mean cross-entropy + l2 / (2 n) * ||W||^2 over one weight row a class.
+    """Minimizes mean cross-entropy + l2 / (2 n) * ||W||^2 over one weight row a class.
 
-    The reference's solver (cyanure) minimises mean(loss) + lambda / 2 * ||W||^2 with
+    The reference's solver (cyanure) minimizes mean(loss) + lambda / 2 * ||W||^2 with
     lambda = l2 / n, scikit-learn C * sum(loss) + 1 / 2 * ||W||^2: they agree at
     C = 1 / (n * lambda) = 1 / l2, whatever n. With two classes scikit-learn keeps only the
     difference d of the two rows. The minimum has rows d/2 and -d/2, of squared norm ||d||^2 / 2,

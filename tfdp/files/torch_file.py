@@ -18,15 +18,15 @@ def read_torch_file(path: str | os.PathLike[str]) -> Any:
     """The content of a file that `torch.save` wrote (PyTorch 1.6 and later).
 
     Args:
-        path: the file.
+        path: The file.
 
     Returns:
         What was saved, with numpy arrays for tensors and empty placeholders for
         `argparse.Namespace`. bfloat16 comes as float32.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        CheckpointError: the file is damaged, is of another format, or asks for anything
+        FileNotFoundError: There is no such file.
+        CheckpointError: The file is damaged, is of another format, or asks for anything
             but tensors and plain containers.
     """
     try:
@@ -162,8 +162,8 @@ class TensorUnpickler(pickle.Unpickler):
     functions of this module, and any other name ends the reading.
 
     Args:
-        file: the pickle.
-        load_storage: gives the buffer of a persistent id: (type, key, number of elements).
+        file: The pickle.
+        load_storage: Gives the buffer of a persistent id: (type, key, number of elements).
     """
 
     def __init__(
@@ -177,11 +177,11 @@ class TensorUnpickler(pickle.Unpickler):
         """The stand-in for a name.
 
         Raises:
-            CheckpointError: the name is not one that tensors need.
+            CheckpointError: The name is not one that tensors need.
         """
         if (module, name) not in _ALLOWED:
             raise CheckpointError(
-                f"it asks for {module}.{name}, which a file of tensors has no need of; refused"
+                f"it asks for {module}.{name}, which no file of tensors needs: rejected"
             )
         return _ALLOWED[module, name]
 

@@ -35,17 +35,17 @@ def prepare_icons(
     Whether or not it was interrupted, the files are the same.
 
     Args:
-      package: The icons.
-      recipe: Which of them, and how.
-      output: Folder of the result: shards, `manifest.json`, `ATTRIBUTION.md`.
-      limit: At most this many pictures before duplicates are removed, for a trial.
-      processes: Processes that render.
+        package: The icons.
+        recipe: Which of them, and how.
+        output: Folder of the result: shards, `manifest.json`, `ATTRIBUTION.md`.
+        limit: At most this many pictures before duplicates are removed, for a trial.
+        processes: Processes that render.
 
     Returns:
-      The manifest.
+        The manifest.
 
     Raises:
-      PreparationError: If the folder holds something else, or the disk is too small.
+        PreparationError: If the folder holds something else, or the disk is too small.
     """
     plan = make_plan(package, recipe, limit)
     if not plan.items:
@@ -77,7 +77,7 @@ def _finished(output: Path, plan: Plan) -> dict[str, Any] | None:
 
 
 def _check_disk(output: Path, plan: Plan) -> None:
-    """Refuses to start what cannot end: pictures lie twice on the disk for a moment."""
+    """Rejects a disk that is too small: pictures lie on it twice for a moment."""
     each = 400 + plan.recipe.image_size**2 * 0.3
     needed = int(2.2 * each * len(plan.items)) + 50_000_000
     existing = next(folder for folder in (output, *output.absolute().parents) if folder.exists())
@@ -90,7 +90,7 @@ def _check_disk(output: Path, plan: Plan) -> None:
 
 
 def _claim(stage_folder: Path, plan: Plan) -> None:
-    """Marks the unfinished pictures as those of this plan, or refuses those of another."""
+    """Marks the unfinished pictures as those of this plan; rejects those of another."""
     stage_folder.mkdir(parents=True, exist_ok=True)
     mark = stage_folder / "fingerprint"
     if mark.exists() and mark.read_text() != plan.fingerprint:
@@ -155,7 +155,7 @@ def _unmarked(results: list[Drawn], marks: np.ndarray) -> list[Drawn]:
 
 
 def _sources(package: IconPackage, kept: Sequence[Drawn]) -> list[dict[str, Any]]:
-    """Who made the pictures, under which licences."""
+    """Who made the pictures, under which licenses."""
     counts = Counter(result.item.prefix for result in kept)
     sources = []
     for prefix, count in sorted(counts.items()):
@@ -206,12 +206,12 @@ def equal_pairs(
     side of the split.
 
     Args:
-      digests: Of the pixels, `[N]`.
-      captions: `[N]`.
-      held_out: Whether each pair belongs to the test split, `[N]`.
+        digests: Of the pixels, `[N]`.
+        captions: `[N]`.
+        held_out: Whether each pair belongs to the test split, `[N]`.
 
     Returns:
-      bool `[N]`.
+        bool `[N]`.
     """
     side: dict[str, bool] = {}
     seen: set[tuple[str, str]] = set()
@@ -229,8 +229,8 @@ def similar_pictures(thumbnails: np.ndarray, concepts: Sequence[str]) -> np.ndar
     duplicate of a clock at eight, but two red apples of nearly the same drawing are.
 
     Args:
-      thumbnails: float32 `[N, D]` from `thumbnail`, in order of precedence.
-      concepts: What each picture is about, `[N]`.
+        thumbnails: float32 `[N, D]` from `thumbnail`, in order of precedence.
+        concepts: What each picture is about, `[N]`.
     """
     count, width = thumbnails.shape
     norms = np.einsum("nd,nd->n", thumbnails, thumbnails)
@@ -242,12 +242,12 @@ def similar_pictures(thumbnails: np.ndarray, concepts: Sequence[str]) -> np.ndar
         squares -= 2 * thumbnails[block] @ thumbnails[before].T
         same = concept_ids[block, None] == concept_ids[None, before]
         close = squares < width * np.where(same, _NEAR_IN_CONCEPT, _NEAR) ** 2
-        for row, neighbours in enumerate(close, start):
-            marks[row] = bool(np.any(neighbours[:row] & ~marks[:row]))
+        for row, neighbors in enumerate(close, start):
+            marks[row] = bool(np.any(neighbors[:row] & ~marks[:row]))
     return marks
 
 
 def thumbnail(picture: np.ndarray) -> np.ndarray:
-    """Returns a picture's 16 x 16 colours in [0, 1], float32 `[768]`: its perceptual hash."""
+    """Returns a picture's 16 x 16 colors in [0, 1], float32 `[768]`: its perceptual hash."""
     small = Image.fromarray(picture).resize((_SIDE, _SIDE), Image.Resampling.BOX)
     return np.asarray(small, np.float32).ravel() / 255

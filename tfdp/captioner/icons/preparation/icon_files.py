@@ -45,7 +45,7 @@ CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
 
 
 def write_attribution(path: Path, manifest: dict[str, Any]) -> None:
-    """Writes who made the pictures, under which licences, and what was changed."""
+    """Writes who made the pictures, under which licenses, and what was changed."""
     size = manifest["image_size"]
     licenses = sorted({source["license"] for source in manifest["sources"]})
     lines = [
@@ -57,11 +57,11 @@ def write_attribution(path: Path, manifest: dict[str, Any]) -> None:
         "captioned with their cleaned names. Each set is the work of its authors, who do not "
         "endorse this data set.",
         "",
-        "| set | name | author | licence | pictures |",
+        "| set | name | author | license | pictures |",
         "|---|---|---|---|---|",
         *(_row(source) for source in manifest["sources"]),
         "",
-        "Licences:",
+        "Licenses:",
         "",
         *(f"- {name}: {_LICENSE_NAMES[name]}" for name in licenses),
     ]
@@ -87,7 +87,7 @@ def write_split(
     """Writes the shards of one split.
 
     Returns:
-      Its entry in the manifest: counts, and size and checksum of each file.
+        Its entry in the manifest: counts, and size and checksum of each file.
     """
     shards = -(-len(members) // recipe.shard_size)
     files = []

@@ -121,7 +121,7 @@ LABELS = (
     "symbols",
     "flags",
 )
-UNLABELLED = -1
+UNLABELED = -1
 
 # Sets whose own categories are exactly Unicode's groups, the most complete first.
 _GROUPED = ("noto", "twemoji", "fluent-emoji-flat", "noto-v1")
@@ -177,7 +177,7 @@ class Concepts:
         """Index into `LABELS`: the group of the emoji so named, else of the set's category."""
         known = self._labels.get(self.of(caption))
         if known is not None or category is None:
-            return UNLABELLED if known is None else known
+            return UNLABELED if known is None else known
         return category_label(category)
 
     def _link_code_points(self, icons: IconSet, namer: Namer, names_of: dict[str, str]) -> None:
@@ -195,7 +195,7 @@ class Concepts:
     def _note_labels(self, icons: IconSet, namer: Namer) -> None:
         for category, names in sorted(icons.categories.items()):
             label = category_label(category)
-            for name in names if label != UNLABELLED else ():
+            for name in names if label != UNLABELED else ():
                 self._labels.setdefault(self.of(namer.caption(name)), label)
 
     def _find(self, key: str) -> str:
@@ -211,10 +211,10 @@ class Concepts:
 
 
 def category_label(category: str) -> int:
-    """Index into `LABELS` of a set's own category, `UNLABELLED` if it says something else."""
+    """Index into `LABELS` of a set's own category, `UNLABELED` if it says something else."""
     name = category.lower()
     name = _SYNONYMS.get(name, name)
-    return LABELS.index(name) if name in LABELS else UNLABELLED
+    return LABELS.index(name) if name in LABELS else UNLABELED
 
 
 def is_held_out(concept: str, share: float) -> bool:

@@ -16,13 +16,13 @@ def open_package(source: Path, work: Path, needed: str) -> Path:
     """Returns the folder of the package that lies at `source`.
 
     Args:
-      source: Folder of the package (or one that holds it as `package/`, as archives do), or a
-        `.tgz` archive of it.
-      work: Folder in which an archive is unpacked; unpacked once, found again later.
-      needed: File whose presence tells the package.
+        source: Folder of the package (or one that holds it as `package/`, as archives do), or a
+            `.tgz` archive of it.
+        work: Folder in which an archive is unpacked; unpacked once, found again later.
+        needed: File whose presence tells the package.
 
     Raises:
-      PreparationError: If `source` is missing or is something else.
+        PreparationError: If `source` is missing or is something else.
     """
     if source.is_dir():
         for folder in (source, source / "package"):
@@ -58,8 +58,8 @@ class PreparationError(ValueError):
     """One line for the person who asked for a data set: what is wrong and how to mend it."""
 
 
-# Licences that let anyone use, change and pass on the pictures, at most naming the author.
-# Share-alike, non-commercial and copyleft sets are left out.
+# Licenses that let anyone use, change and pass on the pictures, at most naming the author.
+# Share-alike, non-commercial and copyleft sets are excluded.
 PERMISSIVE = frozenset(
     {
         "Apache-2.0",
@@ -69,7 +69,7 @@ PERMISSIVE = frozenset(
         "CC0-1.0",
         "ISC",
         "MIT",
-        "OFL-1.1",  # the licence of a font does not extend to pictures of its glyphs
+        "OFL-1.1",  # the license of a font does not extend to pictures of its glyphs
         "Unlicense",
     }
 )
@@ -92,17 +92,17 @@ class IconSet:
 
     @property
     def license(self) -> str:
-        """SPDX name of the licence."""
+        """SPDX name of the license."""
         return self.info["license"]["spdx"]
 
     @property
     def names(self) -> list[str]:
-        """Names of the pictures that the set still offers, sorted; brands left out."""
+        """Names of the pictures that the set still offers, sorted, without brands."""
         return [name for name in self.all_names if not self.data["icons"][name].get("hidden")]
 
     @functools.cached_property
     def all_names(self) -> list[str]:
-        """Names of all pictures, those too that the set offered once; brands left out."""
+        """Names of all pictures, withdrawn ones too, sorted, without brands."""
         brands = {
             name
             for category, names in self.categories.items()
@@ -148,7 +148,7 @@ class IconPackage:
         """Opens the package.
 
         Raises:
-          FileNotFoundError: If `folder` does not hold it.
+            FileNotFoundError: If `folder` does not hold it.
         """
         self.folder = folder
         for name in ("collections.json", "package.json", "json"):
@@ -160,7 +160,7 @@ class IconPackage:
         self.version: str = _load(folder / "package.json")["version"]
 
     def permissive(self) -> list[str]:
-        """Prefixes of the sets under permissive licences that are not logos, sorted."""
+        """Prefixes of the sets under permissive licenses that are not logos, sorted."""
         return sorted(
             prefix
             for prefix, info in self.collections.items()

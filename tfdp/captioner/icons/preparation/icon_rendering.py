@@ -32,9 +32,9 @@ class Rendered:
     """A picture, or why there is none.
 
     Attributes:
-      image: Lossless WebP; empty if it could not be rendered.
-      pixels: Digest of the pixels: equal for equal pictures.
-      failure: Why there is no picture: "blank", or what the renderer said.
+        image: Lossless WebP; empty if it could not be rendered.
+        pixels: Digest of the pixels: equal for equal pictures.
+        failure: Why there is no picture: "blank", or what the renderer said.
     """
 
     image: bytes = b""
@@ -43,7 +43,7 @@ class Rendered:
 
 
 def render(svg: str, size: int) -> Rendered:
-    """Draws an SVG on white, centred in a square of `size` pixels, never raising.
+    """Draws an SVG on white, centered in a square of `size` pixels, never raising.
 
     Fonts of the system are not used, so that the result depends on the SVG alone.
     """
@@ -62,7 +62,7 @@ def rasterize(svg: str, size: int) -> np.ndarray:
     """Returns the picture, uint8 `[size, size, 3]`.
 
     Raises:
-      ValueError: If the SVG cannot be drawn.
+        ValueError: If the SVG cannot be drawn.
     """
     root = ElementTree.fromstring(svg)
     width, height = float(root.get("width", size)), float(root.get("height", size))

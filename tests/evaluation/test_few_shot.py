@@ -1,11 +1,11 @@
-"""The few-shot probe: its objective, its draws, and what it refuses."""
+"""The few-shot probe: its objective, its draws, and what it rejects."""
 
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 
 from tfdp.evaluation import few_shot_probe
-from tfdp.evaluation.few_shot import _fit, _normalised
+from tfdp.evaluation.few_shot import _fit, _normalized
 
 
 def clusters(count, classes, dimension, noise, seed=0):
@@ -40,7 +40,7 @@ def reference_weights(rows, labels, l2):
 @pytest.mark.parametrize("l2", [0.0025, 0.5])
 def test_regression_minimises_the_reference_objective(classes, l2):
     rows, labels = clusters(60, classes, 8, noise=1.0)
-    rows = _normalised(rows)
+    rows = _normalized(rows)
     model, weights = _fit(rows, labels, l2), reference_weights(rows, labels, l2)
     expected = rows @ weights.T
     expected = np.exp(expected - np.logaddexp.reduce(expected, axis=1)[:, None])
@@ -48,7 +48,7 @@ def test_regression_minimises_the_reference_objective(classes, l2):
 
 
 def test_rows_are_centred_by_their_own_mean_and_scaled_to_unit_norm():
-    rows = _normalised(np.array([[1.0, 2.0, 3.0], [7.0, 7.0, 7.0], [0.1, 0.1, 0.1], [0, 0, 0]]))
+    rows = _normalized(np.array([[1.0, 2.0, 3.0], [7.0, 7.0, 7.0], [0.1, 0.1, 0.1], [0, 0, 0]]))
     np.testing.assert_allclose(rows[0], np.array([-1, 0, 1]) / np.sqrt(2))
     np.testing.assert_array_equal(rows[1:], 0)
 

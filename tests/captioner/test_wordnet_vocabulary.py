@@ -18,7 +18,7 @@ _SENSES = (
 def _package(folder):
     (folder / "dict").mkdir(parents=True)
     (folder / "dict" / "data.noun").write_text(_SENSES * 12)
-    (folder / "LICENSE").write_text("WordNet licence")
+    (folder / "LICENSE").write_text("WordNet license")
     return folder
 
 
@@ -40,4 +40,4 @@ def test_the_vocabulary_spells_its_text(tmp_path):
     assert tokenizer.vocabulary == pieces
     ids = tokenizer(["a living beast"], 32)
     assert tokenizer.unknown_id not in ids.numpy()
-    assert (tmp_path / "out" / "LICENSE").read_text() == "WordNet licence"
+    assert (tmp_path / "out" / "LICENSE").read_text() == "WordNet license"

@@ -154,7 +154,7 @@ def test_a_limit_takes_some_of_everything(package, tmp_path):
     assert len(manifest["sources"]) >= 2
 
 
-def test_too_small_a_disk_is_refused_before_anything_is_drawn(package, tmp_path, monkeypatch):
+def test_too_small_a_disk_is_rejected_before_anything_is_drawn(package, tmp_path, monkeypatch):
     usage = namedtuple("usage", "total used free")(10**9, 10**9, 1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     with pytest.raises(PreparationError, match=r"needs about 0.1 GB .* there are 0.0 GB"):
