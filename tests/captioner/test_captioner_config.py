@@ -1,4 +1,4 @@
-"""Settings that cannot work are refused by name."""
+"""Settings that cannot work are rejected by name."""
 
 import keras
 import pytest

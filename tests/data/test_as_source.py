@@ -67,7 +67,7 @@ def test_what_has_no_random_access_is_rejected(x, message):
     assert "random access" in str(error.value) and "tfds.data_source" in str(error.value)
 
 
-def test_targets_beside_records_are_rejected():
+def test_targets_beside_examples_are_rejected():
     with pytest.raises(ValueError, match="y must be None"):
         as_source(_Records(), y=np.zeros(3))
     with pytest.raises(ValueError, match="sample_weight must be None"):

@@ -134,7 +134,7 @@ def test_a_file_that_would_run_code_is_rejected_by_name(
 ):
     table = pickle.dumps({"model": Harmful(function, argument)}, protocol)
     path = TorchWriter.write_zip(tmp_path / "x.pth", table)
-    with pytest.raises(CheckpointError, match=f"x.pth: it asks for .*{name}.*refused"):
+    with pytest.raises(CheckpointError, match=f"x.pth: it asks for .*{name}.*rejected"):
         read_torch_file(path)
 
 
