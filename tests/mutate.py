@@ -120,9 +120,9 @@ MUTATIONS = (
     Mutation(
         "removals_only",
         "tfdp/privacy/accounting/pld.py",
-        "for neighbour in (AdjacencyType.REMOVE, AdjacencyType.ADD)",
-        "for neighbour in (AdjacencyType.REMOVE,)",
-        "tests/privacy/test_calibration.py -k added_record",
+        "for neighbor in (AdjacencyType.REMOVE, AdjacencyType.ADD)",
+        "for neighbor in (AdjacencyType.REMOVE,)",
+        "tests/privacy/test_calibration.py -k added_example",
     ),
     Mutation(
         "odd_values_cast",

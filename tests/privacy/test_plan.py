@@ -60,7 +60,7 @@ def plan(**changes):
         ({"adjacency": "replace_one"}, "no known analysis"),
     ],
 )
-def test_b15_a34_impossible_settings_get_one_clear_line(changes, message):
+def test_impossible_settings_get_one_clear_line(changes, message):
     with pytest.raises((ValueError, TypeError), match=re.escape(message)) as caught:
         plan(**changes)
     assert "\n" not in str(caught.value)
@@ -74,7 +74,7 @@ def test_delta_of_one_over_n_warns():
         plan(delta=0.99 / 60_000)
 
 
-def test_a34_no_noise_is_allowed_and_infinite():
+def test_no_noise_is_allowed_and_infinite():
     assert plan(noise_multiplier=0).epsilon == math.inf
     assert plan(noise_multiplier=0, delta=None).noise_multiplier == 0
 
@@ -86,7 +86,7 @@ def test_without_delta_there_is_a_plan_but_no_epsilon():
         bare.epsilon  # noqa: B018
 
 
-def test_b12_a_batch_of_everything_is_the_full_batch():
+def test_a_batch_of_everything_is_the_full_batch():
     full = plan(batch_size=60_000, steps=100, noise_multiplier=10)
     assert full.sampling == "full_batch"
     assert full.sampling_probability == 1.0
@@ -119,7 +119,7 @@ def test_the_published_captioner_run():
     assert f"{run.epsilon:.2f}" == "7.34"
 
 
-def test_a11_a12_the_divisor_is_the_public_constant():
+def test_the_divisor_is_the_public_constant():
     """Neighbours N = 3 and N = 2 divide by the same number, whatever batches were drawn."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -147,7 +147,7 @@ def test_numbers_of_numpy_survive_json():
     assert StepSettings.from_dict(json.loads(json.dumps(p.settings.to_dict()))) == p.settings
 
 
-def test_g9_epsilon_ignores_the_clip_norm():
+def test_epsilon_ignores_the_clip_norm():
     assert plan(clip_norm=0.1).epsilon == plan(clip_norm=7.0).epsilon
 
 
@@ -169,7 +169,7 @@ def test_bound_ends_on_the_final_figure_of_every_accountant(accountant):
     assert p.epsilon_bound(39) <= p.epsilon
 
 
-def test_b15_the_budget_counts_what_has_been_spent():
+def test_the_budget_counts_what_has_been_spent():
     p = plan(steps=100)
     assert p.affordable_steps() == 100
     assert p.affordable_steps([Segment(p.settings, 60), Segment(p.settings, 40)]) == 0
@@ -184,7 +184,7 @@ def test_b15_the_budget_counts_what_has_been_spent():
     ("epochs", "examples", "batch", "steps"),
     [(10, 60_000, 256, 2344), (1, 60_000, 250, 240), (0.1, 100, 50, 1), (0.001, 100, 50, 1)],
 )
-def test_e4_steps_for_epochs_round_up(epochs, examples, batch, steps):
+def test_steps_for_epochs_round_up(epochs, examples, batch, steps):
     assert steps_for_epochs(epochs, examples, batch) == steps
 
 

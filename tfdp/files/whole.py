@@ -1,4 +1,4 @@
-"""Files that nobody ever sees half of, whenever the process that writes them ends."""
+"""Files that are complete or absent, whenever the process that writes them ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def unfinished(path: str | os.PathLike[str]) -> Iterator[Path]:
     What was there before stays until then, and stays for good if writing fails.
 
     Args:
-        path: of the file; its folder is made if need be.
+        path: Of the file; its folder is made if need be.
 
     Yields:
         The name to write under, in the same folder.

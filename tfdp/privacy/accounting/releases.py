@@ -1,4 +1,4 @@
-"""The mechanisms that accountants analyse: Gaussian releases, sampled or not."""
+"""The mechanisms that accountants analyze: Gaussian releases, sampled or not."""
 
 from __future__ import annotations
 
