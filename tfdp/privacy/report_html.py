@@ -13,7 +13,7 @@ from typing import Any
 import jinja2
 
 from tfdp.privacy import report_text
-from tfdp.privacy.accounting import ACCOUNTANTS, Guarantee, epsilon
+from tfdp.privacy.accounting import accountant_with_title, epsilon
 from tfdp.privacy.ledger_file import LedgerEntry
 from tfdp.privacy.settings import Segment
 
@@ -131,8 +131,7 @@ def _curves(values: Mapping[str, Any]) -> Iterator[Curve]:
     total = sum(entry.steps for entry in entries)
     if not total:
         return
-    titles = {Guarantee(0, 0.5, name).accountant_title: name for name in ACCOUNTANTS[1:]}
-    own = titles.get(values["accountant"], "auto")
+    own = accountant_with_title(values["accountant"])
     accountants = {values["accountant"]: own}
     if own not in ("rdp", "gaussian") and values["epsilon_rdp"] is not None:
         accountants["RDP"] = "rdp"

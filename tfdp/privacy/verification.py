@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfdp.privacy.accounting import ACCOUNTANTS, Guarantee, epsilon_by_accountant
+from tfdp.privacy.accounting import accountant_with_title, epsilon_by_accountant
 from tfdp.privacy.ledger import FILE_NAME as LEDGER_NAME
 from tfdp.privacy.ledger import Ledger, LedgerError
 from tfdp.privacy.plan import PrivacyPlan
@@ -133,7 +133,7 @@ def _stated_plan(path: Path, report: PrivacyReport) -> PrivacyPlan:
                     "secure": values["noise_mechanism"] == NOISE_MECHANISM[True],
                     "examples_per_user": _examples_per_user(values),
                     "clipping": values["clipping"],
-                    "accountant": _accountant(values["accountant"]),
+                    "accountant": accountant_with_title(values["accountant"]),
                     "target_epsilon": values["target_epsilon"],
                 }
             )
@@ -142,11 +142,6 @@ def _stated_plan(path: Path, report: PrivacyReport) -> PrivacyPlan:
         what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise ValueError(f"{path} is not a complete privacy report: {what}") from error
     return plan
-
-
-def _accountant(title: Any) -> str:
-    titles = {Guarantee(0, 0.5, name).accountant_title: name for name in ACCOUNTANTS[1:]}
-    return titles.get(title, "auto")
 
 
 def _examples_per_user(values: Mapping[str, Any]) -> int | None:
@@ -168,7 +163,7 @@ def _misfit(report: PrivacyReport, ledger: Ledger) -> Iterator[str]:
     if least is None or whole.settings.noise_multiplier < _LITTLE_NOISE:
         return
     # The plan was calibrated by the accountant that the report names, or by a tighter one.
-    own = figures.get(_accountant(values["accountant"]))
+    own = figures.get(accountant_with_title(values["accountant"]))
     too_much = least * (1 - _CALIBRATION) > target
     if too_much or (own is not None and own * (1 + _CALIBRATION) < target):
         yield (

@@ -65,6 +65,11 @@ ACCOUNTANTS = ("auto", *_ACCOUNTANTS)
 _TITLES = {name: accountant.title for name, accountant in _ACCOUNTANTS.items()}
 
 
+def accountant_with_title(title: object) -> str:
+    """Returns the name of the accountant that a report calls by a title, or "auto"."""
+    return next((name for name, known in _TITLES.items() if known == title), "auto")
+
+
 @dataclasses.dataclass(frozen=True)
 class Guarantee:
     """An (epsilon, delta) guarantee and where it comes from.
