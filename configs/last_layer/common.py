@@ -6,8 +6,8 @@ from typing import Any
 import ml_collections
 from ml_collections import config_dict
 
-#: A method's own preparation, but for centring and square roots.
-_AS_PUBLISHED = {"normalise": "unit", "centre": "none"}
+#: A method's own preparation, but for centering and square roots.
+_AS_PUBLISHED = {"normalize": "unit", "center": "none"}
 #: Private training of the backbone, by part; "norm" is for backbones that have such layers.
 _PARTS = ("none", "bias", "lora", "last_block", "all")
 
@@ -58,7 +58,7 @@ def _methods() -> dict[str, Any]:
         "one_step_centred": {
             "method": "one_step",
             "settings": {"prototypes": True},
-            "preparation": {"normalise": "root", "centre": "private"},
+            "preparation": {"normalize": "root", "center": "private"},
         },
         "class_means": {},
         "least_squares": {},

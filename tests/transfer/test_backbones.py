@@ -17,9 +17,9 @@ from tfdp.transfer.backbones import (
     load_backbone,
     load_efficientnet_lite,
 )
-from tfdp.transfer.backbones.base import pooled, resized
+from tfdp.transfer.backbones.backbone import pooled, resized
 from tfdp.transfer.backbones.efficientnet_lite import VARIANTS, _blocks
-from tfdp.transfer.backbones.torch_legacy import read_legacy_torch_file
+from tfdp.transfer.backbones.legacy_torch_file import read_legacy_torch_file
 
 RNG = np.random.default_rng(0)
 
@@ -104,7 +104,7 @@ def _random_state():
 
 
 def _unfolded(state, pictures):
-    """The network written out, with batch normalisation as a layer of its own."""
+    """The network written out, with batch normalization as a layer of its own."""
 
     def norm(x, name):
         scale = state[f"{name}.weight"] / np.sqrt(state[f"{name}.running_var"] + 1e-3)
@@ -156,7 +156,7 @@ def test_folded_efficientnet_computes_what_the_file_s_network_does(writer, tmp_p
     ],
 )
 def test_variants_have_the_published_numbers_of_parameters(variant, parameters, size):
-    """The published counts have two numbers per normalised channel; folded it is one."""
+    """The published counts have two numbers per normalized channel; folded it is one."""
     model = efficientnet_lite(variant, top=True)
     channels = sum(
         layer.bias.shape[0] for layer in model.layers if layer.weights and layer.name != "logits"

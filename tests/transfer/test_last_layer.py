@@ -25,8 +25,8 @@ def test_four_lines_and_a_report():
     report = head.privacy_report()
     assert 3.99 < report["epsilon"] <= 4.0
     assert report["sampling"] == "full_batch" and report["steps"] == report["planned_steps"] == 32
-    assert [line["name"] for line in report["releases"]] == ["centre", "second moment", "gradient"]
-    assert "centre (3.0%)" in report.summary_text()
+    assert [line["name"] for line in report["releases"]] == ["center", "second moment", "gradient"]
+    assert "center (3.0%)" in report.summary_text()
     json.dumps(report.to_dict(), allow_nan=False)
 
 
@@ -90,9 +90,9 @@ def test_behind_a_backbone_it_classifies_pictures():
     np.testing.assert_allclose(model(X.reshape(-1, 2, 4)), head.logits(X), rtol=1e-4, atol=1e-5)
 
 
-def test_public_centring_and_components_cost_nothing():
+def test_public_centering_and_components_cost_nothing():
     public, _ = clusters(200, DIM, CLASSES, seed=9)
-    preparation = Preparation("unit", centre="public", components=4)
+    preparation = Preparation("unit", center="public", components=4)
     head = LastLayer(
         CLASSES, **FULL, method="one_step", preparation=preparation, public_features=public
     ).fit(X, Y)
@@ -142,9 +142,9 @@ def test_wrong_arguments_are_named(change, message):
         (lambda: Steps(steps=0), "steps must be a whole number of at least 1"),
         (lambda: Steps(clip_norm=0), "clip_norm"),
         (lambda: Steps(average=1.0), "average must lie"),
-        (lambda: Preparation("cube"), "normalise must be one of none, unit, root"),
-        (lambda: Preparation(centre="median"), "centre must be one of none"),
-        (lambda: Preparation(centre_share=1.0), "centre_share must lie"),
+        (lambda: Preparation("cube"), "normalize must be one of none, unit, root"),
+        (lambda: Preparation(center="median"), "center must be one of none"),
+        (lambda: Preparation(center_share=1.0), "center_share must lie"),
     ],
 )
 def test_wrong_settings_are_named(maker, message):

@@ -13,7 +13,7 @@ CLASSES, DIM, ROWS = 4, 7, 60
 
 
 class _BiasedBalanced(FullBatch):
-    preparation = Preparation("unit", centre="private", balance=True, bias=1.0)
+    preparation = Preparation("unit", center="private", balance=True, bias=1.0)
 
 
 VARIANTS = {

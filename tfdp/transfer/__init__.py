@@ -1,8 +1,10 @@
 """Private classifiers from public features."""
 
 from tfdp.transfer.backbones import load_backbone
-from tfdp.transfer.head import Head
+from tfdp.transfer.feature_preparation import Preparation
+from tfdp.transfer.feature_table import FeatureTable, as_table
 from tfdp.transfer.last_layer import LastLayer
+from tfdp.transfer.linear_head import Head
 from tfdp.transfer.methods import (
     METHODS,
     Auto,
@@ -18,8 +20,6 @@ from tfdp.transfer.methods import (
     Steps,
     Whitened,
 )
-from tfdp.transfer.prepare import Preparation
-from tfdp.transfer.rows import Rows, as_rows
 
 __all__ = [
     "METHODS",
@@ -27,6 +27,7 @@ __all__ = [
     "ClassLeastSquares",
     "ClassMeans",
     "FeatureCovariance",
+    "FeatureTable",
     "FullBatch",
     "Head",
     "LastLayer",
@@ -36,9 +37,8 @@ __all__ = [
     "Newton",
     "OneStep",
     "Preparation",
-    "Rows",
     "Steps",
     "Whitened",
-    "as_rows",
+    "as_table",
     "load_backbone",
 ]

@@ -1,28 +1,13 @@
-"""Ways to a private linear head."""
+"""Methods that train a private linear head, one file a method."""
 
-from tfdp.transfer.methods.auto import Auto
-from tfdp.transfer.methods.base import Method, Problem, Task
+from tfdp.transfer.methods.auto import METHODS, Auto, named_method
 from tfdp.transfer.methods.class_means import ClassMeans
-from tfdp.transfer.methods.covariance import FeatureCovariance, Newton
-from tfdp.transfer.methods.full_batch import FullBatch, OneStep
+from tfdp.transfer.methods.feature_covariance import FeatureCovariance, Newton
+from tfdp.transfer.methods.full_batch_steps import FullBatch, OneStep, Steps
 from tfdp.transfer.methods.least_squares import ClassLeastSquares, LeastSquares
 from tfdp.transfer.methods.logistic import Logistic
-from tfdp.transfer.methods.steps import Steps
+from tfdp.transfer.methods.method import Method
 from tfdp.transfer.methods.whitened import Whitened
-
-#: Methods with their default settings, by the names that configs use.
-METHODS: dict[str, type[Method]] = {
-    "auto": Auto,
-    "one_step": OneStep,
-    "full_batch": FullBatch,
-    "least_squares": LeastSquares,
-    "class_least_squares": ClassLeastSquares,
-    "feature_covariance": FeatureCovariance,
-    "newton": Newton,
-    "class_means": ClassMeans,
-    "whitened": Whitened,
-    "logistic": Logistic,
-}
 
 __all__ = [
     "METHODS",
@@ -36,8 +21,7 @@ __all__ = [
     "Method",
     "Newton",
     "OneStep",
-    "Problem",
     "Steps",
-    "Task",
     "Whitened",
+    "named_method",
 ]
