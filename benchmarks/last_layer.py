@@ -165,7 +165,7 @@ def private_step(
     from tfdp.transfer.clipped_sums import ClippedSums, View
     from tfdp.transfer.feature_table import FeatureTable, as_table
     from tfdp.transfer.passes import Passes
-    from tfdp.transfer.releases import Release, Spending, whole_budget
+    from tfdp.transfer.release_budget import Release, Spending, whole_budget
 
     rows = x if isinstance(x, FeatureTable) else as_table(x, y, classes)
     plan = whole_budget(len(rows), 1.0, min(1e-5, 0.5 / len(rows)))

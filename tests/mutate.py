@@ -147,7 +147,7 @@ MUTATIONS = (
     ),
     Mutation(
         "runs_share_noise",
-        "tfdp/transfer/releases.py",
+        "tfdp/transfer/release_budget.py",
         "NoiseKey.from_seed(seed).child(_words(purpose))",
         'NoiseKey.from_seed(seed).child("")',
         "tests/transfer/test_seeds.py",

@@ -21,7 +21,7 @@ from tfdp.privacy import (
     verify,
 )
 from tfdp.privacy.report import SEED_NOTE
-from tfdp.transfer.releases import whole_budget
+from tfdp.transfer.release_budget import whole_budget
 from tfdp.transfer.studies import Candidate, Chosen, record_export
 from tfdp.transfer.studies.study import Cell
 from tfdp.transfer.studies.study_results import spent_text

@@ -6,7 +6,7 @@ from tfdp.privacy.noise import NoiseKey, NoisyGradients
 from tfdp.transfer.feature_table import as_table
 from tfdp.transfer.methods.method import Method, Task, prepared, shared_releases
 from tfdp.transfer.passes import Passes
-from tfdp.transfer.releases import Spending, whole_budget
+from tfdp.transfer.release_budget import Spending, whole_budget
 
 
 class Recorder(Spending):

@@ -41,7 +41,7 @@ def test_legacy_file_gives_its_tensors(writer, tmp_path):
 
 
 @pytest.mark.parametrize("cut", [0, 5, 60, -1, -9])
-def test_cut_legacy_files_are_refused_in_one_kind_of_error(writer, tmp_path, cut):
+def test_cut_legacy_files_are_rejected_in_one_kind_of_error(writer, tmp_path, cut):
     content = {"a": tensor(np.ones(4, np.float32))}
     path = write_legacy(writer, tmp_path / "a.pth", content)
     path.write_bytes(path.read_bytes()[:cut])

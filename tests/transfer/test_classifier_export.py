@@ -92,7 +92,7 @@ def test_names_are_as_many_as_classes(tmp_path):
         head.export(tmp_path / "x", load_backbone(str(tmp_path / "pool.keras")), ["a", "b"])
 
 
-def test_backbones_that_cannot_have_made_the_features_are_refused(tmp_path):
+def test_backbones_that_cannot_have_made_the_features_are_rejected(tmp_path):
     _pool().save(tmp_path / "pool.keras")
     features, labels = clusters(60, 5, CLASSES, seed=0)
     head = LastLayer(CLASSES, num_examples=60, epsilon=8.0, method="one_step", seed=1)

@@ -184,7 +184,8 @@ def test_two_devices_give_the_sum_of_one(run_in_subprocess):
     assert "equal" in run_in_subprocess(_DISTRIBUTED, devices=2)
 
 
-def test_b3_sums_are_of_float32_products_on_every_device(monkeypatch):
+def test_sums_are_of_float32_products_on_every_device(monkeypatch):
+    """B3."""
     asked = []
     monkeypatch.setattr(passes, "require_float32_products", lambda: asked.append(True))
     Passes(as_table(np.eye(CLASSES, dtype="float32"), np.arange(CLASSES), CLASSES))

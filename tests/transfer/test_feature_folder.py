@@ -130,7 +130,7 @@ def test_unreadable_pictures_alone_in_their_batch_do_not_stop_the_others(tmp_pat
     np.testing.assert_allclose(features[8:20], EXPECTED[8:20], rtol=1e-6)
 
 
-def test_a_split_without_a_readable_picture_is_refused_and_can_be_mended(tmp_path):
+def test_a_split_without_a_readable_picture_is_rejected_and_can_be_mended(tmp_path):
     for _ in range(2):
         with pytest.raises(FeatureFileError, match="none of the 23 pictures of split 'train'"):
             _extract(tmp_path, _pictures(bad=range(23)))
@@ -147,7 +147,7 @@ def test_pictures_of_different_sizes_share_a_batch(tmp_path):
     assert _extract(tmp_path, pictures) == (23, 0)
 
 
-def test_other_features_in_the_folder_are_refused(tmp_path):
+def test_other_features_in_the_folder_are_rejected(tmp_path):
     _extract(tmp_path, _pictures())
     other = {**HEADER, "dtype": "float16"}
     with pytest.raises(FeatureFileError, match="another kind; dtype differ"):
@@ -236,7 +236,7 @@ def test_an_unknown_split_is_named(tmp_path):
         FeatureFolder(tmp_path).table("test")
 
 
-def test_npy_parts_read_slices_and_refuse_other_arrays(tmp_path):
+def test_npy_parts_read_slices_and_reject_other_arrays(tmp_path):
     table = np.arange(12, dtype=np.float16).reshape(4, 3)
     np.save(tmp_path / "a.npy", table)
     part = NpyPart(tmp_path / "a.npy")
@@ -276,7 +276,7 @@ def test_tfrecords_of_repr_and_label_become_shards(tmp_path):
     np.testing.assert_array_equal(_all(tmp_path / "out")[0], EXPECTED)
 
 
-def test_labels_without_a_class_name_are_refused_before_anything_is_written(tmp_path):
+def test_labels_without_a_class_name_are_rejected_before_anything_is_written(tmp_path):
     _write_tfrecord(tmp_path / "a", EXPECTED, LABELS + 1)
     with pytest.raises(FeatureFileError, match=r"labels must lie in 0..2, .* 3 class names; found"):
         convert_tfrecords(str(tmp_path / "a"), "train", FeatureWriter(tmp_path / "out", HEADER))

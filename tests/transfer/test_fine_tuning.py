@@ -101,7 +101,7 @@ def test_weights_of_a_layer_with_parts_are_frozen_and_found_too():
     assert own("all") == ["class_token", "kernel", "bias", "gamma", "beta"]
 
 
-def test_a_part_that_a_backbone_does_not_have_is_refused():
+def test_a_part_that_a_backbone_does_not_have_is_rejected():
     network = keras.Sequential([keras.Input((4,)), layers.Dense(2)], name="plain")
     with pytest.raises(ValueError, match="'plain' has nothing to train for part='norm'"):
         train_only(network, "norm")
@@ -109,7 +109,7 @@ def test_a_part_that_a_backbone_does_not_have_is_refused():
         train_only(network, "head")
 
 
-def test_a27_only_the_head_moves_over_a_frozen_backbone_with_batch_norm():
+def test_only_the_head_moves_over_a_frozen_backbone_with_batch_norm():
     """A27: pretrained batch normalization is not refused where no gradient flows into it."""
     made = []
 
@@ -229,7 +229,7 @@ def test_runs_that_share_a_budget_cost_it_together():
     assert whole.sampling == "full_batch" and whole.batch_size == 1000
 
 
-def test_charged_tuning_of_the_schedule_is_refused():
+def test_charged_tuning_of_the_schedule_is_rejected():
     x, y = clusters(100, 4, CLASSES)
     candidate = Candidate("sampled_head", grid={"batch_size": [10, 20]})
     with pytest.raises(ValueError, match="take batch_size and epochs out of the grid"):

@@ -17,7 +17,7 @@ from tfdp.export import read_report
 from tfdp.transfer import LastLayer, as_table
 from tfdp.transfer.features import FeatureWriter
 from tfdp.transfer.fine_tuning import SampledHead, plan_for
-from tfdp.transfer.releases import whole_budget
+from tfdp.transfer.release_budget import whole_budget
 from tfdp.transfer.studies import Budget, Candidate, Chosen, tune
 from tfdp.transfer.studies.study_export import with_tuning
 
@@ -174,7 +174,7 @@ def test_a_study_on_features_that_were_made_anew_needs_another_folder(features, 
     assert (tmp_path / "run" / "table.md").read_text() == table
 
 
-def test_two_studies_at_once_in_one_folder_are_refused(launch, tmp_path):
+def test_two_studies_at_once_in_one_folder_are_rejected(launch, tmp_path):
     """Every run would be in the results twice, and its deviation too small."""
     with Workdir(str(tmp_path / "run")).locked():
         with pytest.raises(ValueError, match=r"run is in use by this process \(pid"):

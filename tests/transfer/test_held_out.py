@@ -52,7 +52,7 @@ def test_pictures_go_by_their_pixels_or_the_names_of_their_files(tmp_path):
     )
 
 
-def test_where_neighbours_replace_a_row_its_place_decides():
+def test_where_neighbors_replace_a_row_its_place_decides():
     """A record that took its part along would change both parts."""
     rows = as_table(X, Y, 3)
     other = X.copy()
@@ -79,7 +79,7 @@ def test_equal_records_may_go_to_one_part_together():
     check_count(len(train), public_size(2000, 0.1), train.stray)
 
 
-def test_shares_that_leave_a_part_empty_are_refused():
+def test_shares_that_leave_a_part_empty_are_rejected():
     with pytest.raises(ValueError, match="strictly between 0 and 1"):
         held_out(as_table(X, Y, 3), 0.0)
     same = as_table(np.ones((20, 3), np.float32), np.arange(20) % 2, 2)

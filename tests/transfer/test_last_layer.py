@@ -152,7 +152,7 @@ def test_wrong_settings_are_named(maker, message):
         maker()
 
 
-def test_a_number_of_examples_far_from_the_rows_is_refused():
+def test_a_number_of_examples_far_from_the_rows_is_rejected():
     """Near it is what privacy hides; far from it sums would be divided by the wrong number."""
     with pytest.raises(ValueError, match="num_examples=500 was stated but there are 400"):
         LastLayer(CLASSES, num_examples=500, epsilon=1.0).fit(X, Y)
@@ -166,12 +166,12 @@ def test_nothing_is_said_before_fit():
             call()
 
 
-def test_other_widths_are_refused_at_prediction():
+def test_other_widths_are_rejected_at_prediction():
     head = LastLayer(CLASSES, **FULL, method="one_step").fit(X, Y)
     with pytest.raises(ValueError, match=r"features must have shape \[B, 8\]"):
         head.predict(X[:, :7])
 
 
-def test_a_class_without_examples_is_just_never_learnt():
+def test_a_class_without_examples_is_just_never_learned():
     head = LastLayer(CLASSES + 1, **FULL, method=FullBatch()).fit(X, Y)
     assert head.evaluate(X, Y)["accuracy"] > 0.85

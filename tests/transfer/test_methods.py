@@ -21,7 +21,7 @@ from tfdp.transfer import (
 )
 from tfdp.transfer.methods.whitened import denoised
 from tfdp.transfer.passes import Passes
-from tfdp.transfer.releases import Release, Spending, whole_budget
+from tfdp.transfer.release_budget import Release, Spending, whole_budget
 
 CLASSES, DIM = 4, 10
 X, Y = clusters(800, DIM, CLASSES, seed=1)
@@ -156,7 +156,7 @@ def test_logistic_is_scikit_learn_s():
     assert np.mean(ours.argmax(axis=1) == theirs.predict(test)) > 0.995
 
 
-def test_logistic_refuses_a_finite_epsilon():
+def test_logistic_rejects_a_finite_epsilon():
     with pytest.raises(ValueError, match="needs epsilon=inf"):
         _fit("logistic", epsilon=1.0)
 

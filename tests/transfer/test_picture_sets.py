@@ -71,7 +71,7 @@ def test_folders_of_pictures(tmp_path):
         open_pictures("folder", "validation", tmp_path)
 
 
-def test_splits_whose_labels_mean_different_things_are_refused(tmp_path):
+def test_splits_whose_labels_mean_different_things_are_rejected(tmp_path):
     picture = RNG.integers(0, 256, (5, 6, 3)).astype(np.uint8)
     for place in ("train/cat", "train/dog", "train/eel", "test/cat", "test/eel"):
         (tmp_path / place).mkdir(parents=True)
@@ -126,7 +126,7 @@ def test_a_npz_file_that_was_cut_off_is_named(tmp_path, size):
         (np.array([0, 0]), "has 1 class: a classifier needs two or more"),
     ],
 )
-def test_labels_that_no_classifier_can_learn_are_refused(tmp_path, labels, message):
+def test_labels_that_no_classifier_can_learn_are_rejected(tmp_path, labels, message):
     file = tmp_path / "few.npz"
     np.savez(file, x_train=np.zeros((2, 4, 4), np.uint8), y_train=labels)
     with pytest.raises(DatasetError, match=message):

@@ -9,7 +9,7 @@ import pytest
 from tests.transfer.tables import clusters
 from tfdp.transfer import FullBatch, LastLayer, Preparation, Steps, as_table
 from tfdp.transfer.fine_tuning import SampledHead, fit_sampled
-from tfdp.transfer.releases import Spending, seed_for
+from tfdp.transfer.release_budget import Spending, seed_for
 from tfdp.transfer.studies import Budget, Candidate, fit, tune
 from tfdp.transfer.studies.tuning import _judging_noise
 

@@ -47,7 +47,7 @@ def test_removing_a_row_moves_every_published_sum_by_at_most_the_sensitivity(nam
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_a12_divisors_are_the_public_number_whatever_the_rows(name):
+def test_divisors_are_the_public_number_whatever_the_rows(name):
     """A12: the mean is over the stated number of examples, not over the rows that came."""
     x, y = clusters(ROWS, DIM, CLASSES)
     for rows in (ROWS, ROWS - 1):

@@ -94,13 +94,13 @@ REJECTED = [
     ("settings", "name", "value", "words"),
     [(kind, name, value, words) for kind, name, values, words in REJECTED for value in values],
 )
-def test_what_cannot_work_is_refused_by_name(settings, name, value, words):
+def test_what_cannot_work_is_rejected_by_name(settings, name, value, words):
     with pytest.raises((TypeError, ValueError), match=f"{name} {words}") as error:
         settings(**{name: value})
     assert ", got " in str(error.value)
 
 
-def test_what_can_work_is_not_refused():
+def test_what_can_work_is_not_rejected():
     Steps(steps=np.int64(3), optimizer=tfdp.optimizers.DPSGD(0.1, 1.0, 1.0), average=0, init=1)
     Steps(momentum=0, fixed_bias=-10, learning_rate=np.float32(0.5))
     ClassLeastSquares(shares=[0.25, 0.25, 0.5], ridge=0)
@@ -110,7 +110,7 @@ def test_what_can_work_is_not_refused():
         assert dataclasses.replace(kind()) == kind()
 
 
-def test_shares_that_leave_a_method_nothing_are_refused():
+def test_shares_that_leave_a_method_nothing_are_rejected():
     with pytest.raises(ValueError, match="center_share=0.6 and counts_share=0.4 leave nothing"):
         Preparation(center="private", balance=True, center_share=0.6, counts_share=0.4)
     Preparation(center_share=0.6, counts_share=0.6)  # neither is published
@@ -134,7 +134,7 @@ def test_arguments_of_another_type_are_named(arguments, message):
         LastLayer(**{**usual, **arguments})
 
 
-def test_rows_that_are_not_the_head_s_are_refused():
+def test_rows_that_are_not_the_head_s_are_rejected():
     rows = as_table(X, Y, 4)
     with pytest.raises(ValueError, match="the features have 4 classes and .* num_classes=3"):
         LastLayer(3, num_examples=200, epsilon=1.0).fit(rows)

@@ -14,7 +14,8 @@ from tfdp.export import read_report
 from tfdp.privacy import epsilon
 from tfdp.transfer.features import FeatureWriter
 from tfdp.transfer.studies import Candidate, Chosen, ResultsFile, Study, fit_export
-from tfdp.transfer.studies.study import StudyData, study_cells
+from tfdp.transfer.studies.study import study_cells
+from tfdp.transfer.studies.study_data import StudyData
 from tfdp.transfer.studies.study_export import Export, export_cell
 from tfdp.transfer.studies.study_results import Result
 
@@ -235,7 +236,7 @@ def test_so_have_studies_that_fine_tune_other_weights():
     assert seeds[1] == seeds[3] and len(set(seeds)) == 3
 
 
-def test_an_epsilon_listed_twice_is_refused_and_not_run_twice():
+def test_an_epsilon_listed_twice_is_rejected_and_not_run_twice():
     config = {"epsilons": (1.0, 8, 1), "seeds": 1, "methods": {"auto": {}}}
     with pytest.raises(ValueError, match=r"methods\.auto: epsilons must differ"):
         study_cells(config, StudyData())
@@ -250,7 +251,7 @@ def test_an_epsilon_listed_twice_is_refused_and_not_run_twice():
         ("names.json", "a, b", "holds no JSON"),
     ],
 )
-def test_class_names_that_are_none_are_refused(tmp_path, monkeypatch, value, content, message):
+def test_class_names_that_are_none_are_rejected(tmp_path, monkeypatch, value, content, message):
     monkeypatch.chdir(tmp_path)
     if content:
         (tmp_path / value).write_text(content)

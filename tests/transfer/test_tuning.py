@@ -9,7 +9,7 @@ from tests.transfer.tables import clusters
 from tfdp.privacy import Segment, epsilon
 from tfdp.transfer import Steps, as_table
 from tfdp.transfer.fine_tuning import SampledHead, plan_for
-from tfdp.transfer.releases import whole_budget
+from tfdp.transfer.release_budget import whole_budget
 from tfdp.transfer.studies import Budget, Candidate, Chosen, fit, tune
 from tfdp.transfer.studies.candidates import make_method
 from tfdp.transfer.studies.held_out import split

@@ -11,7 +11,7 @@ from tfdp import checks
 from tfdp.transfer.clipped_sums import ClippedSums, View
 from tfdp.transfer.linear_head import NORMALIZATIONS, normalized
 from tfdp.transfer.passes import Passes
-from tfdp.transfer.releases import Release, Spending
+from tfdp.transfer.release_budget import Release, Spending
 
 CENTERS = ("none", "private", "public")
 _COUNTS = "class counts"

@@ -24,7 +24,7 @@ from tfdp.transfer.linear_head import Head
 from tfdp.transfer.methods.auto import named_method
 from tfdp.transfer.methods.method import Method, Task, prepared, shared_releases
 from tfdp.transfer.passes import Passes, shared_passes
-from tfdp.transfer.releases import Spending, key_from, seed_for, whole_budget
+from tfdp.transfer.release_budget import Spending, key_from, seed_for, whole_budget
 
 _MOST_STRAY = 0.01  # by how much the features may differ from num_examples before it is an error
 

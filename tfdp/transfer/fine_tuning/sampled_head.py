@@ -25,7 +25,7 @@ from tfdp.transfer.feature_table import FeatureTable
 from tfdp.transfer.linear_head import NORMALIZATIONS, normalized
 from tfdp.transfer.methods.full_batch_steps import OPTIMIZERS
 from tfdp.transfer.passes import RESIDENT_BYTES
-from tfdp.transfer.releases import seed_for
+from tfdp.transfer.release_budget import seed_for
 
 #: Name of the head's layer.
 HEAD = "logits"

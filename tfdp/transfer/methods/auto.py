@@ -14,7 +14,7 @@ from tfdp.transfer.methods.least_squares import ClassLeastSquares, LeastSquares
 from tfdp.transfer.methods.logistic import Logistic
 from tfdp.transfer.methods.method import Method, Problem, Task
 from tfdp.transfer.methods.whitened import Whitened
-from tfdp.transfer.releases import Release
+from tfdp.transfer.release_budget import Release
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ from tfdp import checks
 from tfdp.transfer.feature_preparation import at_least
 from tfdp.transfer.linear_head import Head
 from tfdp.transfer.methods.method import Method, Problem, Task, squared_norms
-from tfdp.transfer.releases import Release
+from tfdp.transfer.release_budget import Release
 
 
 @dataclasses.dataclass(frozen=True)

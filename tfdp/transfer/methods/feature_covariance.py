@@ -10,7 +10,7 @@ from tfdp import checks
 from tfdp.transfer.linear_head import Head
 from tfdp.transfer.methods.full_batch_steps import Steps, run_steps
 from tfdp.transfer.methods.method import Method, Problem, Task, check_moments, moment_ridge
-from tfdp.transfer.releases import Release
+from tfdp.transfer.release_budget import Release
 
 
 @dataclasses.dataclass(frozen=True)

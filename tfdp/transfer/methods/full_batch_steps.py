@@ -17,7 +17,7 @@ from tfdp.transfer.clipped_sums import RESIDUALS, first_residual_norm
 from tfdp.transfer.feature_preparation import Preparation
 from tfdp.transfer.linear_head import Head
 from tfdp.transfer.methods.method import Method, Problem, Task, squared_norms
-from tfdp.transfer.releases import Release
+from tfdp.transfer.release_budget import Release
 
 OPTIMIZERS: dict[str, type[PrivateOptimizer]] = {
     "sgd": optimizers.DPSGD,

@@ -16,7 +16,7 @@ from tfdp.transfer.methods.method import (
     moment_ridge,
     positive,
 )
-from tfdp.transfer.releases import Release
+from tfdp.transfer.release_budget import Release
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ from tfdp import checks
 from tfdp.transfer.feature_preparation import Preparation
 from tfdp.transfer.linear_head import Head
 from tfdp.transfer.methods.method import Method, Problem, Task
-from tfdp.transfer.releases import Release
+from tfdp.transfer.release_budget import Release
 
 
 @dataclasses.dataclass(frozen=True)

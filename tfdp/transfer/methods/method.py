@@ -15,7 +15,7 @@ from tfdp.transfer.clipped_sums import ClippedSums, View
 from tfdp.transfer.feature_preparation import Preparation
 from tfdp.transfer.linear_head import Head
 from tfdp.transfer.passes import Passes
-from tfdp.transfer.releases import Release, Spending
+from tfdp.transfer.release_budget import Release, Spending
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ from tfdp import checks
 from tfdp.transfer.linear_head import Head
 from tfdp.transfer.methods.full_batch_steps import Steps, run_steps
 from tfdp.transfer.methods.method import Method, Problem, Task
-from tfdp.transfer.releases import Release
+from tfdp.transfer.release_budget import Release
 
 #: The least eigenvalue of G / n that is believed, in units of what the mean one is bound to be.
 _LEAST_VALUE = 0.01

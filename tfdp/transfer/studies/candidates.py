@@ -15,7 +15,7 @@ from tfdp.transfer.fine_tuning import SAMPLED, FineTune, SampledHead
 from tfdp.transfer.last_layer import check_count
 from tfdp.transfer.methods import METHODS, Method
 from tfdp.transfer.methods.method import Task, shared_releases
-from tfdp.transfer.releases import Spending, whole_budget
+from tfdp.transfer.release_budget import Spending, whole_budget
 
 _Settings = TypeVar("_Settings")
 

@@ -12,7 +12,8 @@ from tfdp.files import write_whole
 from tfdp.privacy import PrivacyPlan, PrivacyReport, Segment
 from tfdp.transfer.backbones import Backbone, load_backbone
 from tfdp.transfer.fine_tuning import SAMPLED
-from tfdp.transfer.studies.study import Cell, Study, StudyData
+from tfdp.transfer.studies.study import Cell, Study
+from tfdp.transfer.studies.study_data import StudyData
 from tfdp.transfer.studies.study_results import EXPORTED, OWN_SEED, exports, spent_text
 from tfdp.transfer.studies.tuning import Chosen, Fitted
 

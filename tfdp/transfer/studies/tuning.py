@@ -15,7 +15,7 @@ import tensorflow as tf
 from tfdp.privacy import PrivacyPlan, PrivacyReport, Segment, StepSettings, epsilon
 from tfdp.transfer.fine_tuning import SampledHead, fit_sampled
 from tfdp.transfer.last_layer import LastLayer
-from tfdp.transfer.releases import key_from, seed_for
+from tfdp.transfer.release_budget import key_from, seed_for
 from tfdp.transfer.studies.candidates import Budget, Candidate, check_charge
 from tfdp.transfer.studies.held_out import Examples, public_size, split
 

@@ -21,7 +21,7 @@ def study(arg: str) -> ml_collections.ConfigDict:
     Args:
         arg: "" for all methods on features; "quick" for three of them; "fine_tune" for private
             training of the backbone, part by part, from the pictures themselves, and
-            "fine_tune_bias" or another of `tfdp.transfer.sampled.PARTS` for one of the parts.
+            "fine_tune_bias" or another of `tfdp.transfer.fine_tuning.PARTS` for one of the parts.
     """
     config = ml_collections.ConfigDict()
     config.train_split = "train"

@@ -7,7 +7,7 @@ import pytest
 
 from tfdp.privacy import Ledger, PrivacyPlan
 from tfdp.privacy.noise import NoiseKey
-from tfdp.transfer.releases import OverspentError, Release, Spending, whole_budget
+from tfdp.transfer.release_budget import OverspentError, Release, Spending, whole_budget
 
 #: One release at q = 1, exact Gaussian mechanism.
 SIGMAS = {
@@ -33,14 +33,14 @@ def test_noise_of_one_release_is_that_of_the_exact_mechanism(delta):
     ("epsilon", "steps", "sigma"),
     [(0.01, 1, 243.785), (0.1, 60, 238.185), (1.0, 1, 3.7306), (50.0, 1, 0.14976)],
 )
-def test_n19_calibration_over_equal_steps(epsilon, steps, sigma):
+def test_calibration_over_equal_steps(epsilon, steps, sigma):
     """N19."""
     plan = whole_budget(50_000, epsilon, 1e-5)
     spending = Spending(plan, [Release("gradient", count=steps)], NoiseKey.from_seed(0))
     assert spending.noise_multiplier("gradient") == pytest.approx(sigma, rel=2e-4)
 
 
-def test_n17_a_hundred_steps_cost_what_one_release_costs():
+def test_a_hundred_steps_cost_what_one_release_costs():
     """N17: s = 10, T = 100 is s = 1 once: 4.3772."""
     spending = _spending([Release("gradient", count=100)], sigma=1.0)
     assert spending.noise_multiplier("gradient") == pytest.approx(10.0)
@@ -75,7 +75,7 @@ def test_nothing_is_published_twice_or_unbooked():
 def test_a_release_is_booked_before_its_result_exists(monkeypatch):
     spending = _spending([Release("a")])
     monkeypatch.setattr(
-        "tfdp.transfer.releases.privatize", lambda *_: 1 / 0
+        "tfdp.transfer.release_budget.privatize", lambda *_: 1 / 0
     )  # the process dies while noise is drawn
     with pytest.raises(ZeroDivisionError):
         spending.release("a", np.zeros(1), sensitivity=1.0)
@@ -118,7 +118,7 @@ def test_two_runs_without_a_seed_draw_different_noise():
     assert not np.any(noise[0] == noise[1])
 
 
-def test_shares_that_do_not_add_up_and_twin_names_are_refused():
+def test_shares_that_do_not_add_up_and_twin_names_are_rejected():
     with pytest.raises(ValueError, match="shares of sum 1"):
         _spending([Release("a", 0.5), Release("b", 0.4)])
     with pytest.raises(ValueError, match="distinct names"):
@@ -133,7 +133,7 @@ def test_replace_one_needs_twice_the_noise():
     assert two == pytest.approx(2 * one, rel=2e-4)
 
 
-def test_noise_on_a_grid_is_refused_before_anything_is_published():
+def test_noise_on_a_grid_is_rejected_before_anything_is_published():
     plan = PrivacyPlan(1000, 1000, 1, 1.0, delta=1e-5, noise_multiplier=1.7, secure=True)
     with pytest.raises(ValueError, match="secure=True: the releases of a last layer"):
         Spending(plan, [Release("all")], NoiseKey.from_entropy())
