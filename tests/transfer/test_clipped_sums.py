@@ -72,7 +72,7 @@ def test_closed_form_gradient_equals_a_loop_over_examples(name, loss, clip, scal
 
 
 @pytest.mark.parametrize("name", VIEWS)
-def test_moments_and_class_sums_clip_every_row(name):
+def test_moments_and_class_sums_clip_every_example(name):
     x, y = clusters(ROWS, DIM, CLASSES)
     view, clip = VIEWS[name], 0.8
     rows = _seen(x, view)
@@ -97,7 +97,7 @@ def test_many_classes_are_summed_without_a_product():
     np.testing.assert_allclose(sums.class_sums(0.8), expected, rtol=2e-5, atol=2e-5)
 
 
-def test_every_row_enters_a_pass_exactly_once():
+def test_every_example_enters_a_pass_exactly_once():
     """The published code counts some examples twice; here the counts say so."""
     x, y = clusters(5000, 4, CLASSES)  # three blocks, the last one short
     sums = ClippedSums(Passes(as_table(x, y, CLASSES), "none"), View())
@@ -119,7 +119,7 @@ def test_rows_read_anew_give_the_sums_of_rows_in_memory():
     np.testing.assert_array_equal(*found)
 
 
-def test_rows_that_are_not_finite_add_exactly_nothing():
+def test_examples_that_are_not_finite_add_exactly_nothing():
     x, y = clusters(300, DIM, CLASSES)
     broken = x.copy()
     broken[7, 2], broken[100, 0], broken[200] = np.nan, np.inf, 1e30

@@ -81,7 +81,7 @@ def test_features_come_back_in_order_from_shards_of_equal_size(tmp_path):
     assert FeatureFolder(tmp_path).num_classes == 3
 
 
-def test_an_interrupted_extraction_goes_on_and_a_finished_one_does_nothing(tmp_path):
+def test_an_interrupted_extraction_continues_and_a_finished_one_does_nothing(tmp_path):
     with pytest.raises(_Stop):
         _extract(tmp_path, _pictures(stop_at=15))
     with pytest.raises(FeatureFileError, match="unfinished, 12 of 23 rows"):
@@ -117,7 +117,7 @@ def test_a_lost_shard_is_made_again(tmp_path):
     np.testing.assert_allclose(_all(tmp_path)[0], EXPECTED, rtol=1e-6)
 
 
-def test_an_unreadable_picture_is_counted_and_left_out_later(tmp_path):
+def test_an_unreadable_picture_is_counted_and_skipped_later(tmp_path):
     assert _extract(tmp_path, _pictures(bad=[9])) == (23, 1)
     _, rows = _all(tmp_path)
     assert rows.bad_examples == 1 and rows.labels[9] == -1
@@ -220,7 +220,7 @@ def test_shards_of_different_widths_are_named(tmp_path):
         FeatureFolder(tmp_path).table("train")
 
 
-def test_shards_without_rows_are_passed_over(tmp_path):
+def test_shards_without_rows_are_skipped(tmp_path):
     writer = FeatureWriter(tmp_path, HEADER)
     writer.begin("train", 3, 3)
     for count in (0, 3, 0):

@@ -11,7 +11,7 @@ X = np.ones((4, 3), np.float32)
 Y = np.array([0, 1, 1, 0])
 
 
-def test_rows_that_are_not_finite_are_counted_and_zeroed(caplog):
+def test_examples_that_are_not_finite_are_counted_and_zeroed(caplog):
     x = X.copy()
     x[1, 0], x[2, 2] = np.nan, -np.inf
     with caplog.at_level(logging.WARNING):
@@ -52,7 +52,7 @@ def test_parts_of_different_widths_are_named():
         FeatureTable([X, X[:, :2]], [Y, Y], 2)
 
 
-def test_empty_parts_are_passed_over():
+def test_empty_parts_are_skipped():
     rows = FeatureTable([X[:0], X, X[:0, :2]], [Y[:0], Y, Y[:0]], 2)
     assert len(rows) == 4 and [len(b.labels) for b in rows.blocks()] == [4]
 

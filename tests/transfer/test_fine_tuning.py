@@ -110,7 +110,7 @@ def test_a_part_that_a_backbone_does_not_have_is_rejected():
 
 
 def test_only_the_head_moves_over_a_frozen_backbone_with_batch_norm():
-    """A27: pretrained batch normalization is not refused where no gradient flows into it."""
+    """A27: pretrained batch normalization is not rejected where no gradient flows into it."""
     made = []
 
     def backbone():
@@ -149,7 +149,7 @@ def test_biases_learn_with_lamb_and_kernels_stay():
         assert np.any(bias != first_bias)
 
 
-def test_a_sampled_head_learns_and_leaves_out_rows_that_are_not_finite():
+def test_a_sampled_head_learns_and_skips_examples_that_are_not_finite():
     x, y = clusters(400, 8, CLASSES, seed=1)
     x[0] = np.nan
     budget = {**BUDGET, "num_examples": 400}
@@ -160,8 +160,8 @@ def test_a_sampled_head_learns_and_leaves_out_rows_that_are_not_finite():
     assert all(np.isfinite(weights).all() for weights in trained.model.get_weights())
 
 
-def test_records_that_cannot_be_read_count_as_wrong_answers():
-    """A charged choice adds noise to numbers of right answers, which one record changes by 1."""
+def test_examples_that_cannot_be_read_count_as_wrong_answers():
+    """A charged choice adds noise to numbers of right answers, which one example changes by 1."""
 
     class Broken(ArrayPictures):
         def picture(self, index):
@@ -218,7 +218,7 @@ def test_the_backbone_learns_at_a_part_of_the_head_s_rate_and_both_come_to_rest(
         FineTune(part="head")
 
 
-def test_runs_that_share_a_budget_cost_it_together():
+def test_runs_that_share_a_budget_spend_it_together():
     settings = SampledHead(batch_size=100, epochs=2)
     alone = plan_for(settings, 1000, 2.0, 1e-5)
     shared = plan_for(settings, 1000, 2.0, 1e-5, runs=3)

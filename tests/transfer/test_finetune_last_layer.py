@@ -114,7 +114,7 @@ def launch(features, tmp_path):
         ),
     ],
 )
-def test_what_is_wrong_is_said_before_the_folder_is_claimed(launch, tmp_path, changes, message):
+def test_mistakes_are_named_before_the_folder_is_claimed(launch, tmp_path, changes, message):
     with pytest.raises((TypeError, ValueError), match=message):
         launch(**changes)
     assert not (tmp_path / "run" / "config.json").exists()
@@ -184,7 +184,7 @@ def test_two_studies_at_once_in_one_folder_are_rejected(launch, tmp_path):
     assert (tmp_path / "run" / "results.csv").exists()
 
 
-def test_charged_tuning_is_in_the_report_with_what_all_of_it_cost():
+def test_charged_tuning_is_in_the_report_with_what_all_of_it_spent():
     rows = as_table(*clusters(ROWS, DIM, CLASSES), CLASSES)
     budget = Budget(ROWS, CLASSES, 2.0, 1e-5)
     chosen, _, own = tune(Candidate(**TUNED), rows, budget, charge=True, held_out=0.2)
@@ -201,7 +201,7 @@ def test_charged_tuning_is_in_the_report_with_what_all_of_it_cost():
     )
 
 
-def test_a_charged_choice_is_counted_where_it_costs_more_than_the_runs():
+def test_a_charged_choice_is_counted_where_it_spends_more_than_the_runs():
     judged = whole_budget(ROWS, 2.0, 1e-5)
     run = plan_for(SampledHead(batch_size=30, epochs=1), ROWS, 0.1, 1e-5)
     assert Chosen({}, (run,), True, judged).epsilon_with(run) == judged.epsilon

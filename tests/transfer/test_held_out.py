@@ -20,14 +20,14 @@ def _pictures(pixels):
 
 
 @pytest.mark.parametrize("gone", [0, 1234, 1999])
-def test_nobody_changes_parts_when_a_row_goes(gone):
+def test_no_example_changes_parts_when_an_example_goes(gone):
     chosen = held_out(as_table(X, Y, 3), 0.1)
     left = held_out(as_table(np.delete(X, gone, 0), np.delete(Y, gone), 3), 0.1)
     np.testing.assert_array_equal(left, np.delete(chosen, gone))
     assert chosen.mean() == pytest.approx(0.1, abs=0.04)  # 6 standard deviations
 
 
-def test_a_row_keeps_its_part_in_any_order_storage_and_company():
+def test_an_example_keeps_its_part_in_any_order_storage_and_company():
     order = np.random.default_rng(0).permutation(len(X))
     half = X.astype(np.float16)
     chosen = held_out(as_table(half, Y, 3), 0.3)
@@ -52,8 +52,8 @@ def test_pictures_go_by_their_pixels_or_the_names_of_their_files(tmp_path):
     )
 
 
-def test_where_neighbors_replace_a_row_its_place_decides():
-    """A record that took its part along would change both parts."""
+def test_where_neighbors_replace_an_example_its_place_decides():
+    """An example that took its part along would change both parts."""
     rows = as_table(X, Y, 3)
     other = X.copy()
     other[7] += 1
@@ -68,7 +68,7 @@ def test_what_sums_are_divided_by_is_public():
     assert len(train) + len(judges) == 2000 and abs(len(train) - 1800) < train.stray < 100
 
 
-def test_equal_records_may_go_to_one_part_together():
+def test_equal_examples_may_go_to_one_part_together():
     """Pictures that cannot be read are equal rows, and no reason to stop tuning."""
     alone = np.array([[v] * X.shape[1] for v in range(60)], np.float32)
     value = np.flatnonzero(held_out(as_table(alone, np.arange(60) % 3, 3), 0.1))[0]

@@ -30,7 +30,7 @@ def test_four_lines_and_a_report():
     json.dumps(report.to_dict(), allow_nan=False)
 
 
-def test_a_second_fit_is_paid_for_like_the_first():
+def test_a_second_fit_spends_as_much_as_the_first():
     head = LastLayer(CLASSES, **FULL, method="one_step").fit(X, Y)
     once = head.privacy_report()["epsilon"]
     first = head.head.kernel
@@ -68,7 +68,7 @@ def test_the_keras_model_gives_the_logits_and_survives_saving(tmp_path):
 
 
 @pytest.mark.parametrize("behind", [False, True])
-def test_a_keras_model_of_the_head_goes_on_with_what_the_head_has_cost(behind):
+def test_a_keras_model_of_the_head_continues_the_ledger_of_the_head(behind):
     head = LastLayer(CLASSES, **FULL).fit(X, Y)
     spent = head.privacy_report()["epsilon"]
     backbone = keras.Sequential([keras.Input((DIM,)), keras.layers.Dense(DIM)]) if behind else None
@@ -152,7 +152,7 @@ def test_wrong_settings_are_named(maker, message):
         maker()
 
 
-def test_a_number_of_examples_far_from_the_rows_is_rejected():
+def test_a_number_of_examples_far_from_the_data_is_rejected():
     """Near it is what privacy hides; far from it sums would be divided by the wrong number."""
     with pytest.raises(ValueError, match="num_examples=500 was stated but there are 400"):
         LastLayer(CLASSES, num_examples=500, epsilon=1.0).fit(X, Y)

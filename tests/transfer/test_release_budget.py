@@ -59,8 +59,8 @@ def test_unequal_releases_compose_to_exactly_the_budget():
     assert spending.ledger.epsilon(1e-5).epsilon == pytest.approx(whole.epsilon, rel=1e-9)
 
 
-def test_nothing_is_published_twice_or_unbooked():
-    """An uncharged extra update is a fault of the published code."""
+def test_nothing_is_released_twice_or_unrecorded():
+    """An uncharged extra step is a fault of the published code."""
     ledger = Ledger()
     spending = _spending([Release("a", 0.5), Release("b", 0.5, count=2)], ledger=ledger)
     spending.release("a", np.zeros(1), sensitivity=1.0)
@@ -72,7 +72,7 @@ def test_nothing_is_published_twice_or_unbooked():
     assert ledger.steps == 1
 
 
-def test_a_release_is_booked_before_its_result_exists(monkeypatch):
+def test_a_release_is_recorded_before_its_result_exists(monkeypatch):
     spending = _spending([Release("a")])
     monkeypatch.setattr(
         "tfdp.transfer.release_budget.privatize", lambda *_: 1 / 0
@@ -133,7 +133,7 @@ def test_replace_one_needs_twice_the_noise():
     assert two == pytest.approx(2 * one, rel=2e-4)
 
 
-def test_noise_on_a_grid_is_rejected_before_anything_is_published():
+def test_noise_on_a_grid_is_rejected_before_anything_is_released():
     plan = PrivacyPlan(1000, 1000, 1, 1.0, delta=1e-5, noise_multiplier=1.7, secure=True)
     with pytest.raises(ValueError, match="secure=True: the releases of a last layer"):
         Spending(plan, [Release("all")], NoiseKey.from_entropy())

@@ -76,7 +76,7 @@ def test_judging_has_noise_of_its_own_for_every_method_and_budget():
     assert not np.allclose(_judging_noise(newton, one, 5, None), _judging_noise(newton, one, 5, 3))
 
 
-def test_what_two_budgets_of_one_seed_publish_does_not_give_the_gradient_away():
+def test_what_two_budgets_of_one_seed_release_does_not_give_the_gradient_away():
     low, high, exact = (
         LastLayer(CLASSES, num_examples=ROWS, epsilon=e, method="one_step", seed=0).fit(X, Y)
         for e in (1.0, 8.0, math.inf)

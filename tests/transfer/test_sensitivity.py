@@ -26,7 +26,7 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_removing_a_row_moves_every_published_sum_by_at_most_the_sensitivity(name):
+def test_removing_an_example_moves_every_released_sum_by_at_most_the_sensitivity(name):
     x, y = clusters(ROWS, DIM, CLASSES)
     x[0] *= 50  # a row that stands out
     whole = asked(VARIANTS[name], x, y, CLASSES, ROWS)

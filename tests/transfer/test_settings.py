@@ -134,7 +134,7 @@ def test_arguments_of_another_type_are_named(arguments, message):
         LastLayer(**{**usual, **arguments})
 
 
-def test_rows_that_are_not_the_head_s_are_rejected():
+def test_features_that_do_not_fit_the_head_are_rejected():
     rows = as_table(X, Y, 4)
     with pytest.raises(ValueError, match="the features have 4 classes and .* num_classes=3"):
         LastLayer(3, num_examples=200, epsilon=1.0).fit(rows)
@@ -151,6 +151,6 @@ def test_rows_that_are_not_the_head_s_are_rejected():
     assert head.privacy_report()["steps"] == 32  # nothing was spent on them
 
 
-def test_a_held_out_share_that_is_no_number_is_named():
+def test_a_held_out_share_that_is_not_a_number_is_named():
     with pytest.raises(ValueError, match="held_out must lie strictly between 0 and 1, got nan"):
         split(as_table(X, Y, 4), NAN)

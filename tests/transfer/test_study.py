@@ -158,7 +158,7 @@ def test_a_mistake_ends_in_one_line(toys, run_in_subprocess):
         ({"method": "full_batch", "grid": {"loop": {"stps": [3]}}}, "has no setting 'stps'"),
     ],
 )
-def test_a_misspelt_config_is_noticed_before_anything_runs(entry, message):
+def test_a_misspelled_config_is_noticed_before_anything_runs(entry, message):
     config = {"epsilons": (1.0,), "seeds": 1, "methods": {"a": entry}}
     with pytest.raises(ValueError, match=message):
         study_cells(config, StudyData())
@@ -270,7 +270,7 @@ def test_results_of_another_version_are_kept_and_named(tmp_path):
     assert ResultsFile(path).results == []
 
 
-def test_a_study_cut_off_within_what_a_run_spent_goes_on(tmp_path):
+def test_a_study_cut_off_within_what_a_run_spent_continues(tmp_path):
     """The last field is half a JSON then, and neither the study nor the sum of costs stops."""
     path = tmp_path / "results.csv"
     spent = '[{"settings": {"num_examples": 300, "batch_size": 300, "noise_multiplier": 1.0, '

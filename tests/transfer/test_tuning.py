@@ -25,7 +25,7 @@ def _numbers(rows):
     return np.concatenate([block.features[:, 0] for block in rows.blocks(7)])
 
 
-def test_held_out_rows_are_not_trained_on():
+def test_held_out_examples_are_not_trained_on():
     """The published code trains on its tuning hold-out."""
     train, judges = split(as_table(NUMBERED, Y, CLASSES), 0.2)
     assert not set(_numbers(train)) & set(_numbers(judges))
@@ -67,7 +67,7 @@ def test_tuning_finds_the_setting_that_works():
     assert len(rows) == ROWS and budget == BUDGET and chosen.share_of_runs == 1
 
 
-def test_the_cost_of_tuning_is_stated():
+def test_what_tuning_spends_is_stated():
     """Four full-batch runs at s are together one at s / 2."""
     plan = whole_budget(ROWS, 1.0, 1e-5)
     half = whole_budget(ROWS, None, 1e-5, plan.noise_multiplier / 2, "add_or_remove_one")
@@ -124,6 +124,6 @@ def test_settings_reach_their_method():
         ("full_batch", {"loop.steps": 0}, "steps must be a whole number of at least 1"),
     ],
 )
-def test_misspelt_settings_are_named(name, settings, message):
+def test_misspelled_settings_are_named(name, settings, message):
     with pytest.raises(ValueError, match=message):
         make_method(name, settings)

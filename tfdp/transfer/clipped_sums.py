@@ -211,14 +211,16 @@ class ClippedSums:
 
     def second_moment(self, clip_norm: float) -> np.ndarray:
         """Returns the sum of x x^T over seen rows clipped to C (no bias), `[P, P]`, symmetric."""
-        factors = self._clip_factors(clip_norm)
+        factors, passes = self._clip_factors(clip_norm), self._passes
 
         def moment() -> np.ndarray:
             shape = (self._dim, self._dim)
-            (total,) = self._passes.sum(_moment_step(), [shape], factors[:, None], self._center)
+            (total,) = passes.sum(_moment_step(), [shape], factors[:, None], self._center)
             return (total.astype(np.float64) + total.T) / 2
 
-        total = self._passes.remembered((factors.tobytes(), self._center.tobytes()), moment)
+        # A study needs the same sum for many methods. It is private: it stays with the features.
+        key = passes.strategy, factors.tobytes(), self._center.tobytes()
+        total = passes.table.kept(("second moment", passes.normalize), moment, key)
         if self.view.projection is None:
             return total
         return self.view.projection.T @ total @ self.view.projection

@@ -126,7 +126,7 @@ class FeatureTable:
     def kept(self, name: Hashable, make: Callable[[], Any], key: Hashable = None) -> Any:
         """Returns what `make` gave the last time, if `key` is the same; makes it anew if not.
 
-        Copies that many fits share, such as normalized rows, are kept here and go with the table.
+        What many fits share, such as normalized features, is kept here and goes with the table.
         """
         if name not in self._kept or self._kept[name][0] != key:
             self._kept[name] = key, make()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -66,7 +66,6 @@ class Passes:
         self.normalize = checks.one_of("normalize", normalize, NORMALIZATIONS)
         self.strategy = strategy or tf.distribute.get_strategy()
         self._kept: list[Piece] | None = None
-        self._remembered: dict[Hashable, Any] = {}
         if 4 * len(table) * table.dim <= resident_bytes:
             self._kept = list(self._read())
 
@@ -98,15 +97,6 @@ class Passes:
             inputs = self._values(functools.partial(_inputs, shares, row_values))
             totals = self.strategy.run(run, args=(totals, inputs, fixed))
         return [self.strategy.reduce("SUM", total, axis=None).numpy() for total in totals]
-
-    def remembered(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Returns what `make` gave for the last key: a study needs one exact sum for many methods.
-
-        Exact sums are private. They are kept here, beside the features, and nowhere else.
-        """
-        if key not in self._remembered:
-            self._remembered = {key: make()}
-        return self._remembered[key]
 
     def pieces(self) -> Iterator[Piece]:
         """Yields all examples once, in order."""

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 from tfdp.privacy import PrivacyPlan
 from tfdp.privacy.noise import NoiseKey
 from tfdp.transfer.feature_preparation import Preparation
-from tfdp.transfer.fine_tuning import SAMPLED, FineTune, SampledHead
+from tfdp.transfer.fine_tuning import SAMPLED, FineTune, SampledHead, plan_for
 from tfdp.transfer.last_layer import check_count
-from tfdp.transfer.methods import METHODS, Method
-from tfdp.transfer.methods.method import Task, shared_releases
+from tfdp.transfer.methods.auto import METHODS
+from tfdp.transfer.methods.method import Method, Task, shared_releases
 from tfdp.transfer.release_budget import Spending, whole_budget
 
 _Settings = TypeVar("_Settings")
@@ -170,13 +170,7 @@ def check_candidate(
             _check_releases(method, preparation, budget, data.dim)
             continue
         method.check_data(data)
-        PrivacyPlan(
-            num_examples=budget.num_examples,
-            delta=budget.delta,
-            adjacency=budget.adjacency,
-            noise_multiplier=1.0,
-            **method.schedule(budget.num_examples),
-        )
+        plan_for(method, budget.num_examples, math.inf, budget.delta, budget.adjacency)
         if number == 0 and isinstance(method, FineTune):
             method.model(data, budget.num_classes, None)  # the backbone has what is to be trained
 
