@@ -9,12 +9,10 @@ converts TFRecord files of `repr` and `label`, one split a call.
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 from absl import flags
 
 from launch._cli import run_program
+from launch._last_layer import class_names
 from tfdp.transfer.backbones import load_backbone
 from tfdp.transfer.features import (
     DTYPES,
@@ -99,31 +97,6 @@ def _convert() -> dict[str, Extracted]:
     with writer.locked():
         outcome = convert_tfrecords(_DATA_PATH.value, split, writer, shard_rows=_SHARD_ROWS.value)
     return {split: outcome}
-
-
-def class_names(value: str) -> list[str]:
-    """Returns names from a number of classes, or from a JSON file that lists them.
-
-    Raises:
-        OSError, ValueError: There is no such file, or it holds no list of two names or more.
-    """
-    names = list(range(int(value))) if value.isdecimal() else _listed_names(value)
-    if len(names) < 2:
-        raise ValueError(
-            f"--class_names={value}: a classifier needs two classes or more, got {len(names)}."
-        )
-    return [str(name) for name in names]
-
-
-def _listed_names(path: str) -> list[Any]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            names = json.load(file)
-    except ValueError as error:
-        raise ValueError(f"--class_names={path}: holds no JSON ({error}).") from error
-    if not isinstance(names, list):
-        raise ValueError(f"--class_names={path}: expected a JSON list of names.")
-    return names
 
 
 if __name__ == "__main__":

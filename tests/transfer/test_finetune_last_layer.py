@@ -9,9 +9,9 @@ import ml_collections
 import numpy as np
 import pytest
 
+from launch._last_layer import run_study
 from launch._spent import Runs
 from launch._workdir import Workdir
-from launch.finetune_last_layer import run_study
 from tests.transfer.tables import clusters
 from tfdp.export import read_report
 from tfdp.transfer import LastLayer, as_table

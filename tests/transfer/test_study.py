@@ -8,8 +8,8 @@ import keras
 import numpy as np
 import pytest
 
+from launch._last_layer import class_names
 from launch._spent import Runs
-from launch.extract_features import class_names
 from tfdp.export import read_report
 from tfdp.privacy import epsilon
 from tfdp.transfer.features import FeatureWriter
