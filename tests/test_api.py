@@ -6,7 +6,7 @@ import pytest
 
 NAMES = {
     "tfdp": "DPModel PrivacyPlan choose_strategy make_private",
-    "tfdp.clipping": "ClippedGradient Flat PerLayer Automatic clipped_gradient_sum "
+    "tfdp.clipping": "ClippedGradient Batch clipped_gradient_sum "
     "per_example_norms per_example_loss register_rule UnsupportedLayerError ScalarLossError",
     "tfdp.data": "ArraySource IndexableSource ImageTextSource ExampleSource as_source load_icons",
     "tfdp.evaluation": "caption_loss extract_features few_shot_probe unigram_loss",

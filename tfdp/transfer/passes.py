@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfdp.clipping.products import require_float32_products
+from tfdp.clipping.xla import require_float32_products
 from tfdp.transfer.normalise import check_normalisation, normalised
 from tfdp.transfer.rows import BLOCK, Rows
 
