@@ -13,7 +13,7 @@ costs, before anything is read.
 import ml_collections
 from ml_collections import config_dict
 
-from tfdp.models import DPCAP_SIZES, CaptionerConfig
+from tfdp.captioner import DPCAP_SIZES, CaptionerConfig
 
 NUM_EXAMPLES = 233_804_767
 

@@ -21,8 +21,9 @@ CONFTEST = "tests/conftest"
 LAYERS = (
     {"checks", "files"},
     {"privacy"},
-    {"clipping", "optimizers", "sampling", "data", "models"},
-    {"training", "transfer", "evaluation", "export", "audit"},
+    {"clipping", "optimizers", "sampling", "data"},
+    {"training"},
+    {"transfer", "captioner", "evaluation", "export", "audit"},
 )
 TARGETS = read_targets()
 

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.captioner.fixture import build_fixture_model, inputs_and_targets, load_io
 from tests.clipping.models import clipped, dense_net, floats
 from tests.clipping.reference import policy, squared_error
-from tests.models.fixture import build_fixture_model, inputs_and_targets, load_io
 from tfdp.clipping import ClippedGradient
 
 layers = keras.layers

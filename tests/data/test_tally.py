@@ -5,7 +5,7 @@ import json
 import pytest
 import tensorflow as tf
 
-from tfdp.data import CaptionTokenizer, ImageTextSource, IndexableSource
+from tfdp.data import IndexableSource
 
 _SPEC = tf.TensorSpec([1])
 
@@ -65,21 +65,6 @@ def test_another_file_is_refused_and_left_alone(tmp_path, text):
     with pytest.raises(ValueError, match="ledger.jsonl"), source().counts_kept_in(path):
         pass
     assert path.read_text() == text
-
-
-def test_captions_that_were_cut_are_counted_on_too(tmp_path):
-    tokenizer = CaptionTokenizer(["[PAD]", "[UNK]", "[START]", "[END]", "red"])
-    picture = tf.zeros([8, 8, 3], tf.uint8).numpy()
-    pairs = [(picture, "red red red red red"), (picture, "red"), (picture, ""), (None, "red")]
-    for indices in ([0, 1], [0, 2, 3]):
-        records = ImageTextSource(pairs, tokenizer, 8, 4)
-        with records.counts_kept_in(tmp_path / "file"):
-            read(records, indices)
-    assert records.truncated_captions == 1
-    assert records.bad_records == {"corrupt_picture": 1, "empty_caption": 1}
-    again = ImageTextSource(pairs, tokenizer, 8, 4)
-    with again.counts_kept_in(tmp_path / "file"):
-        assert again.truncated_captions == 1 and again.bad_records == records.bad_records
 
 
 def test_bytes_that_are_no_text_are_told_with_their_file(tmp_path):

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.models.torch_writer import TorchWriter
+from tests.files.torch_writer import TorchWriter
 from tests.transfer.legacy_writer import MAGIC, SYSTEM, tensor, write_legacy
-from tfdp.models.torch_pickle import CheckpointError
+from tfdp.files.torch_pickle import CheckpointError
 from tfdp.transfer.backbones import (
     BackboneError,
     efficientnet_lite,

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfdp.export import export_with_report
 from tfdp.export.bundle import new_bundle
-from tfdp.export.pictures import decode_each, decode_picture
+from tfdp.export.encoded_pictures import decode_each, decode_picture
 from tfdp.transfer.backbones import Backbone
 
 _IMAGE_BYTES = tf.TensorSpec([None], tf.string, name="image_bytes")
