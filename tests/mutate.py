@@ -164,8 +164,7 @@ MUTATIONS = (
         "tfdp/clipping/forward.py",
         'if getattr(self.loss, "by_user", True):',
         "if False:",
-        "tests/clipping/test_losses.py::"
-        "test_a26_a_loss_that_users_write_sees_one_example_at_a_time",
+        "tests/clipping/test_losses.py::test_a_loss_that_users_write_sees_one_example_at_a_time",
     ),
     Mutation(
         "coarse_products",

@@ -74,7 +74,9 @@ def test_equals_the_loop(case):
 @pytest.mark.parametrize("by_channel", [True, False])
 def test_every_method_gives_the_same_norm(monkeypatch, method, name, by_channel):
     monkeypatch.setattr(ConvolutionTerm, "method", method)
-    monkeypatch.setattr("tfdp.clipping.terms.convolution_terms._FEW_CHANNELS", 4 if by_channel else 0)
+    monkeypatch.setattr(
+        "tfdp.clipping.terms.convolution_terms._FEW_CHANNELS", 4 if by_channel else 0
+    )
     make, shape = CASES[name]
     build = build_of(make, shape)
     check(build, floats(3, *shape), floats(3, *build().output_shape[1:]), engines=["single_pass"])

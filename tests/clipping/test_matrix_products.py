@@ -32,7 +32,8 @@ def test_long_vectors_are_multiplied_a_few_examples_at_a_time(shape, at_once):
 
 @pytest.mark.parametrize("shape", [(45, 3, 8192), (3, 64, 16384), (7, 2, 3, 50_000), (2, 5, 6)])
 @pytest.mark.parametrize("compiled", [False, True])
-def test_h4_gram_matrices_equal_float64_however_they_are_parted(shape, compiled):
+def test_gram_matrices_equal_float64_however_they_are_parted(shape, compiled):
+    """H4."""
     values = floats(*shape)
     got = tf.function(gram_matrices, jit_compile=compiled, autograph=False)(tf.constant(values))
     exact = values.astype("float64")
