@@ -17,6 +17,7 @@ from tfdp.captioner import (
     caption_loss,
     export_captioner,
     public_captions,
+    save_caption_sheet,
     times_likelier,
     unigram_loss,
 )
@@ -24,7 +25,6 @@ from tfdp.evaluation import (
     extract_features,
     few_shot_probe,
     plot_training_curve,
-    save_caption_sheet,
 )
 from tfdp.files import write_whole
 from tfdp.privacy import PrivacyReport

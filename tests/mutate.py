@@ -126,7 +126,7 @@ MUTATIONS = (
     ),
     Mutation(
         "odd_values_cast",
-        "tfdp/data/spec.py",
+        "tfdp/data/example_spec.py",
         "return cast if spec.dtype.is_floating or np.all(cast == value) else None",
         "return cast",
         "tests/data/test_indexable_source.py",

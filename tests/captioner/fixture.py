@@ -8,8 +8,8 @@ import keras
 import numpy as np
 
 from tfdp.captioner import Captioner, CaptionerConfig, dpcap_sources, load_dpcap_weights
-from tfdp.captioner.dpcap_names import Source
-from tfdp.captioner.positions import image_positions, text_positions
+from tfdp.captioner.dpcap_weights import Source
+from tfdp.captioner.layers import image_positions, text_positions
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures" / "dpcap"
 WEIGHTS = FIXTURES / "dpcap_nano.npz"

@@ -28,8 +28,8 @@ class SomeUnreadable(ExampleSource):
     def __len__(self):
         return len(self._source)
 
-    def fetch(self, indices, update):
-        x, y, weight, valid = self._source.fetch(indices, update)
+    def fetch(self, indices, step):
+        x, y, weight, valid = self._source.fetch(indices, step)
         bad = tf.reduce_any(indices[:, None] == self._unreadable, axis=1)
         x = {key: tf.where(bad[:, None, None], np.nan, value) for key, value in x.items()}
         return x, y, weight, valid & ~bad
@@ -91,7 +91,7 @@ def test_half_precision_logits_are_scored_in_float32(captions):
     assert caption_loss(half, source).per_token == pytest.approx(expected.per_token, rel=1e-6)
 
 
-def test_nothing_to_score_is_refused(captions):
+def test_nothing_to_score_is_rejected(captions):
     logits, _ = captions
     empty = ArraySource({"logits": logits}, np.zeros((5, 3), np.int32))
     with pytest.raises(ValueError, match="No caption could be scored"):
@@ -120,7 +120,7 @@ def test_unigram_loss_is_the_mean_surprise_of_the_held_out_tokens(captions):
     assert (result.captions, result.tokens, result.skipped) == (4, 9, 1)
 
 
-def test_ids_outside_the_vocabulary_are_refused():
+def test_ids_outside_the_vocabulary_are_rejected():
     with pytest.raises(ValueError, match="from 1 to 7, expected 0 to 4"):
         unigram_log_probabilities([[1, 7]], VOCABULARY)
     with pytest.raises(ValueError, match="expected 0 to 4"):

@@ -217,7 +217,7 @@ def test_exported_for_tensorflow_alone_even_after_use(tmp_path):
     ("change", "message"),
     [
         ({"image": np.zeros((2, 8, 8, 3), np.float32)}, r"images must be \[B, 16, 16, 3\]"),
-        ({"image": np.zeros((2, 16, 16, 3), np.uint8)}, "normalised floats, got .*uint8"),
+        ({"image": np.zeros((2, 16, 16, 3), np.uint8)}, "normalized floats, got .*uint8"),
         ({"tokens": np.zeros((2, 8), np.int32)}, "8 ids long, the model's max_length is 7"),
         ({"tokens": np.zeros((2, 6), np.float32)}, "tokens must be integer ids"),
         ({"tokens": np.zeros((2, 6, 1), np.int32)}, "tokens must have 2 axes"),

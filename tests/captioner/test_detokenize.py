@@ -5,7 +5,6 @@ import pytest
 import tensorflow as tf
 
 from tfdp.captioner import CaptionTokenizer
-from tfdp.captioner.detokenize import detokenize
 
 SPECIAL = ["[PAD]", "[UNK]", "[START]", "[END]"]
 PIECES = [
@@ -44,13 +43,13 @@ def tokenizer():
 )
 def test_pieces_become_words(tokenizer, words, text):
     ids = [[PIECES.index(word) for word in words.split()]]
-    assert detokenize(tokenizer, tf.constant(ids))[0].numpy().decode() == text
+    assert tokenizer.detokenize_in_graph(tf.constant(ids))[0].numpy().decode() == text
     assert tokenizer.detokenize(ids) == [text]
 
 
 def test_any_ids_give_the_tokenizers_text(tokenizer):
     ids = np.random.default_rng(0).integers(0, len(PIECES), size=(500, 9), dtype=np.int32)
-    graph = tf.function(lambda rows: detokenize(tokenizer, rows))
+    graph = tf.function(tokenizer.detokenize_in_graph)
     texts = [text.decode() for text in graph(tf.constant(ids)).numpy()]
     assert texts == tokenizer.detokenize(ids)
     assert graph(tf.zeros((0, 9), tf.int32)).shape == (0,)

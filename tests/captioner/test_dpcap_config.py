@@ -52,6 +52,6 @@ def test_unknown_argument_lists_the_choices(arg):
         dpcap.get_config(arg)
 
 
-def test_a_misspelt_key_is_refused():
+def test_a_misspelt_key_is_rejected():
     with pytest.raises(AttributeError):
         dpcap.get_config("nano").privacy.noise = 1.0

@@ -104,6 +104,6 @@ def test_pictures_are_normalized_as_asked_for():
     np.testing.assert_allclose(imagenet.images([3]), expected, atol=1e-5)
 
 
-def test_an_unknown_split_is_refused():
+def test_an_unknown_split_is_rejected():
     with pytest.raises(ValueError, match=r"split must be one of \['test', 'train'\], got 'val'"):
         load_icons("val")

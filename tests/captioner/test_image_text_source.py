@@ -40,8 +40,8 @@ def records(tmp_path):
     ]
 
 
-def _fetch(source, indices, update=0):
-    return source.fetch(tf.constant(indices, tf.int64), tf.constant(update, tf.int64))
+def _fetch(source, indices, step=0):
+    return source.fetch(tf.constant(indices, tf.int64), tf.constant(step, tf.int64))
 
 
 def test_pairs_are_ready_for_teacher_forcing(records, tokenizer):
@@ -84,7 +84,7 @@ def test_long_captions_are_cut_counted_once_and_valid(records, tokenizer):
     assert source.bad_records == {}
 
 
-def test_fetch_is_a_pure_function_and_updates_augment_anew(tokenizer):
+def test_fetch_is_a_pure_function_and_steps_augment_anew(tokenizer):
     noise = np.random.default_rng(0).integers(0, 256, (20, 20, 3), np.uint8)
     for cache in (False, True):
         source = ImageTextSource(
@@ -144,7 +144,7 @@ def test_batches_hold_readable_records_only(records, tokenizer):
     assert sizes == [3, 1, 0]
 
 
-def test_impossible_arguments_are_refused(records, tokenizer, tmp_path):
+def test_impossible_arguments_are_rejected(records, tokenizer, tmp_path):
     with pytest.raises(ValueError, match="normalization must be one of"):
         ImageTextSource(records, tokenizer, 8, 6, normalization="mine")
     with pytest.raises(ValueError, match="max_length must be a whole number of at least 3"):
@@ -153,7 +153,7 @@ def test_impossible_arguments_are_refused(records, tokenizer, tmp_path):
         ImageTextSource(records, tokenizer, 32.5, 6)
     with pytest.raises(ValueError, match=r"crop_share must be in \(0, 1\], got 1.5"):
         ImageTextSource(records, tokenizer, 8, 6, crop_share=1.5)
-    with pytest.raises(ValueError, match="records is empty"):
+    with pytest.raises(ValueError, match="pairs is empty"):
         ImageTextSource([], tokenizer, 8, 6)
     with pytest.raises(TypeError, match="a folder or a sequence"):
         ImageTextSource(iter(records), tokenizer, 8, 6)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from tests.captioner.fixture import load_io
-from tfdp.captioner.positions import image_positions, text_positions
+from tfdp.captioner.layers import image_positions, text_positions
 
 
 def test_tables_are_the_reference_s_to_the_bit():

@@ -162,7 +162,7 @@ def test_i8_the_report_in_the_bundle_is_the_training_report(served):
     assert json.loads(path.read_text()) == read_report(served.folder / "greedy") == REPORT
 
 
-def test_another_tokenizer_is_refused(trained, tmp_path):
+def test_another_tokenizer_is_rejected(trained, tmp_path):
     model, _ = trained
     with pytest.raises(ValueError, match="vocabulary size 23, the model was built for 24"):
         export_captioner(model, CaptionTokenizer(PIECES[:-1]), tmp_path / "bundle", REPORT)

@@ -28,9 +28,9 @@ def score(model, image, caption, targets) -> float:
     return -np.asarray(log_probs)[np.arange(targets), caption[1 : targets + 1]].mean()
 
 
-@pytest.mark.parametrize("chunk_size", [1, 6, 9, 128])
-def test_shared_captions_meet_every_picture(model, images, chunk_size):
-    scores = model.score_captions(images, CAPTIONS, chunk_size)
+@pytest.mark.parametrize("pairs_at_once", [1, 6, 9, 128])
+def test_shared_captions_meet_every_picture(model, images, pairs_at_once):
+    scores = model.score_captions(images, CAPTIONS, pairs_at_once)
     expected = [
         [score(model, image, c, n) for c, n in zip(CAPTIONS, TARGETS, strict=True)]
         for image in images
@@ -38,10 +38,10 @@ def test_shared_captions_meet_every_picture(model, images, chunk_size):
     np.testing.assert_allclose(scores, expected, rtol=0, atol=2e-6)
 
 
-@pytest.mark.parametrize("chunk_size", [1, 6, 128])
-def test_each_picture_s_own_captions(model, images, chunk_size):
+@pytest.mark.parametrize("pairs_at_once", [1, 6, 128])
+def test_each_picture_s_own_captions(model, images, pairs_at_once):
     own = np.stack([CAPTIONS, CAPTIONS[::-1], CAPTIONS])
-    scores = model.score_captions(images, own, chunk_size)
+    scores = model.score_captions(images, own, pairs_at_once)
     shared = np.asarray(model.score_captions(images, CAPTIONS))
     expected = np.stack([shared[0], shared[1, ::-1], shared[2]])
     np.testing.assert_allclose(scores, expected, rtol=0, atol=2e-6)
@@ -92,6 +92,6 @@ def test_no_captions_and_no_pictures_give_empty_scores(model, images):
     assert model.score_captions(images[:0], CAPTIONS).shape == (0, 4)
 
 
-def test_chunk_size_must_be_positive(model, images):
-    with pytest.raises(ValueError, match="chunk_size must be at least 1, got 0"):
+def test_pairs_at_once_must_be_positive(model, images):
+    with pytest.raises(ValueError, match="pairs_at_once must be at least 1, got 0"):
         model.score_captions(images, CAPTIONS, 0)

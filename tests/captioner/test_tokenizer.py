@@ -75,12 +75,12 @@ def test_the_packaged_vocabulary_spells_anything():
         ([*_PIECES, "red"], "holds the piece 'red' twice"),
     ],
 )
-def test_unusable_vocabularies_are_refused(pieces, message):
+def test_unusable_vocabularies_are_rejected(pieces, message):
     with pytest.raises(ValueError, match=message):
         CaptionTokenizer(pieces)
 
 
-def test_a_missing_file_and_too_short_rows_are_refused(tokenizer, tmp_path):
+def test_a_missing_file_and_too_short_rows_are_rejected(tokenizer, tmp_path):
     with pytest.raises(FileNotFoundError, match="vocabulary file not found"):
         CaptionTokenizer(tmp_path / "none.txt")
     with pytest.raises(ValueError, match="max_length must leave room"):

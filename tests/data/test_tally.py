@@ -59,7 +59,7 @@ def test_a_line_that_a_crash_cut_short_is_left_out(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["hello\n", "[1]\n", '{"a": 1}\n', '{"steps": {"x": [1]}}\n'])
-def test_another_file_is_refused_and_left_alone(tmp_path, text):
+def test_another_file_is_rejected_and_left_alone(tmp_path, text):
     path = tmp_path / "ledger.jsonl"
     path.write_text(text)
     with pytest.raises(ValueError, match="ledger.jsonl"), source().counts_kept_in(path):
@@ -70,5 +70,5 @@ def test_another_file_is_refused_and_left_alone(tmp_path, text):
 def test_bytes_that_are_no_text_are_told_with_their_file(tmp_path):
     path = tmp_path / "counts.jsonl"
     path.write_bytes(b"\xff\xfe\n")
-    with pytest.raises(ValueError, match="counts.jsonl: .* is no count of records"):
+    with pytest.raises(ValueError, match="counts.jsonl: .* holds no counts of examples"):
         source().counts_kept_in(path).__enter__()

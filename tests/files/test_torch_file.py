@@ -10,13 +10,13 @@ import pytest
 
 from tests.captioner.fixture import FIXTURES, WEIGHTS
 from tests.files.torch_writer import FakeTensor, TorchWriter
-from tfdp.files.torch_file import read_torch_file
-from tfdp.files.torch_pickle import (
+from tfdp.files.torch_file import (
     CheckpointError,
     Placeholder,
     Storage,
     StorageType,
     _rebuild_tensor,
+    read_torch_file,
 )
 
 
@@ -103,7 +103,7 @@ def test_views_of_a_buffer(writer, tmp_path):
         ((2, 2), (1,), 0),
     ],
 )
-def test_a_view_that_leaves_its_buffer_is_refused(writer, tmp_path, shape, strides, offset):
+def test_a_view_that_leaves_its_buffer_is_rejected(writer, tmp_path, shape, strides, offset):
     tensor = FakeTensor(np.zeros(12, np.float32), "FloatStorage", shape, strides, offset)
     with pytest.raises(CheckpointError, match="x.pth: "):
         read_torch_file(writer.write(tmp_path / "x.pth", tensor))
@@ -129,12 +129,12 @@ class Harmful:
         (np.array, [1], "numpy"),
     ],
 )
-def test_a_file_that_would_run_code_is_refused_by_name(
+def test_a_file_that_would_run_code_is_rejected_by_name(
     tmp_path, protocol, function, argument, name, monkeypatch
 ):
     table = pickle.dumps({"model": Harmful(function, argument)}, protocol)
     path = TorchWriter.write_zip(tmp_path / "x.pth", table)
-    with pytest.raises(CheckpointError, match=f"x.pth: it asks for .*{name}.*refused"):
+    with pytest.raises(CheckpointError, match=f"x.pth: it asks for .*{name}.*rejected"):
         read_torch_file(path)
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tests.files.torch_writer import TorchWriter
 from tests.transfer.legacy_writer import MAGIC, SYSTEM, tensor, write_legacy
-from tfdp.files.torch_pickle import CheckpointError
+from tfdp.files.torch_file import CheckpointError
 from tfdp.transfer.backbones import (
     BackboneError,
     efficientnet_lite,

@@ -15,9 +15,9 @@ def causal_mask(queries: int, keys: int, index: Any = 0) -> Any:
     """Which keys each query may see: those at its own position and before.
 
     Args:
-        queries: number of queries; they stand at positions index, index + 1, ...
-        keys: number of keys; they stand at positions 0, 1, ...
-        index: position of the first query, a Python integer or an int32 scalar.
+        queries: Number of queries; they stand at positions index, index + 1, ...
+        keys: Number of keys; they stand at positions 0, 1, ...
+        index: Position of the first query, a Python integer or an int32 scalar.
 
     Returns:
         bool tensor [queries, keys].
@@ -35,7 +35,7 @@ def attend(query: Any, key: Any, value: Any, heads: int, visible: Any = None) ->
         query: [B, T, D].
         key: [B, S, D].
         value: [B, S, D].
-        heads: number of heads.
+        heads: Number of heads.
         visible: bool [T, S], True where the query may look; None shows everything.
 
     Returns:
@@ -63,9 +63,9 @@ class SelfAttention(keras.layers.Layer):
     """Attention of tokens to one another. The projection's channels are [q | k | v].
 
     Args:
-        width: channels of a token.
-        heads: number of heads.
-        output_bias: whether the output projection has a bias. The fused one never has.
+        width: Channels of a token.
+        heads: Number of heads.
+        output_bias: Whether the output projection has a bias. The fused one never has.
     """
 
     def __init__(self, width: int, heads: int, output_bias: bool, **kwargs: Any) -> None:
@@ -91,9 +91,9 @@ class SelfAttention(keras.layers.Layer):
         """Attention of the tokens at `index`, ... to themselves and to those in the cache.
 
         Args:
-            x: the new tokens [B, T, D].
-            cache: keys and values, each [B, L, D]; rows from `index` on are overwritten.
-            index: position of the first new token.
+            x: The new tokens [B, T, D].
+            cache: Keys and values, each [B, L, D]; rows from `index` on are overwritten.
+            index: Position of the first new token.
 
         Returns:
             The attended tokens [B, T, D] and the cache that holds them too.
@@ -110,8 +110,8 @@ class CrossAttention(keras.layers.Layer):
     """Attention of text tokens to a picture's tokens. The memory's channels are [k | v].
 
     Args:
-        width: channels of a token, on both sides.
-        heads: number of heads.
+        width: Channels of a token, on both sides.
+        heads: Number of heads.
     """
 
     def __init__(self, width: int, heads: int, **kwargs: Any) -> None:
@@ -140,9 +140,9 @@ class CrossAttention(keras.layers.Layer):
         """Lets texts look at their pictures.
 
         Args:
-            x: text tokens [B * R, T, D]: R texts for each picture, one picture after another.
-            key: keys of the memory [B, N, D].
-            value: values of the memory [B, N, D].
+            x: Text tokens [B * R, T, D]: R texts for each picture, one picture after another.
+            key: Keys of the memory [B, N, D].
+            value: Values of the memory [B, N, D].
 
         Returns:
             [B * R, T, D].

@@ -1,15 +1,89 @@
-"""Random access to picture-caption pairs: in memory, or in ArrayRecord files."""
+"""Picture-caption pairs with random access: in memory, or in ArrayRecord files."""
 
+import json
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from array_record.python.array_record_module import ArrayRecordReader
+import tensorflow as tf
 
-from tfdp.captioner.pair_records import MANIFEST, Pair, decode_pair, read_manifest
-from tfdp.data.array_records import RANDOM_ACCESS
+from tfdp.data.array_records import RecordFiles
+
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One record.
+
+    Attributes:
+        image: Encoded picture (PNG, JPEG, WebP, ...), path of one, or pixels uint8 `[H, W, 3]`.
+        caption: What it shows.
+        label: Index of its coarse category, -1 if it has none.
+        concept: What it is about; pictures of one concept are on one side of the split.
+        source: Where it comes from, such as "noto:red-apple".
+    """
+
+    image: bytes | str | os.PathLike | np.ndarray
+    caption: str
+    label: int = -1
+    concept: str = ""
+    source: str = ""
+
+
+def read_manifest(folder: str | os.PathLike) -> dict[str, Any]:
+    """Returns the manifest of a folder of pairs: counts, splits, labels, licenses.
+
+    Raises:
+        FileNotFoundError: If there is none.
+        ValueError: If it is damaged, or that of something else.
+    """
+    path = Path(folder) / MANIFEST
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{path} not found: {folder} does not hold prepared pairs. Make them with "
+            "`python -m launch.prepare_data`."
+        )
+    try:
+        manifest = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(
+            f"{path} is damaged ({error}): copy it again, or make the pairs anew in another folder."
+        ) from error
+    if not isinstance(manifest, dict) or not {"splits", "labels"} <= manifest.keys():
+        raise ValueError(
+            f"{path} is no manifest of prepared pairs, it has no splits or no labels: name the "
+            "folder that `python -m launch.prepare_data` made."
+        )
+    return manifest
+
+
+def encode_pair(pair: Pair) -> bytes:
+    """Returns a pair with an encoded picture as a serialized `tf.train.Example`."""
+    texts = {"image": pair.image, "caption": pair.caption.encode()}
+    texts |= {"concept": pair.concept.encode(), "source": pair.source.encode()}
+    feature = {
+        name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[text]))
+        for name, text in texts.items()
+    }
+    feature["label"] = tf.train.Feature(int64_list=tf.train.Int64List(value=[pair.label]))
+    example = tf.train.Example(features=tf.train.Features(feature=feature))
+    return example.SerializeToString(deterministic=True)
+
+
+def decode_pair(record: bytes) -> Pair:
+    """Returns the pair in a serialized `tf.train.Example`."""
+    feature = tf.train.Example.FromString(record).features.feature
+    return Pair(
+        image=feature["image"].bytes_list.value[0],
+        caption=feature["caption"].bytes_list.value[0].decode(),
+        label=feature["label"].int64_list.value[0],
+        concept=feature["concept"].bytes_list.value[0].decode(),
+        source=feature["source"].bytes_list.value[0].decode(),
+    )
 
 
 class Pairs(Protocol):
@@ -28,11 +102,11 @@ class PairList:
     def __init__(self, items: Sequence[Any]):
         if not (hasattr(items, "__len__") and hasattr(items, "__getitem__")):
             raise TypeError(
-                "records must be a folder or a sequence of (image, caption) with __len__ and "
+                "pairs must be a folder or a sequence of (image, caption) with __len__ and "
                 f"__getitem__, got an object of type {type(items).__name__}."
             )
         if len(items) == 0:
-            raise ValueError("records is empty.")
+            raise ValueError("pairs is empty.")
         self._items = items
 
     def __len__(self) -> int:
@@ -54,15 +128,15 @@ class PairFiles:
     """Pairs in a folder of ArrayRecord shards that `launch.prepare_data` made.
 
     Attributes:
-      manifest: The content of `manifest.json`.
+        manifest: The content of `manifest.json`.
     """
 
     def __init__(self, folder: str | os.PathLike, split: str):
         """Opens one split.
 
         Raises:
-          FileNotFoundError: If the folder, its manifest or one of its files is missing.
-          ValueError: If there is no such split, or a file has another size than it should.
+            FileNotFoundError: If the folder, its manifest or one of its files is missing.
+            ValueError: If there is no such split, or a file has another size than it should.
         """
         self.manifest = read_manifest(folder)
         splits = self.manifest["splits"]
@@ -70,56 +144,35 @@ class PairFiles:
             raise ValueError(f"split must be one of {sorted(splits)}, got {split!r}.")
         if not splits[split]["files"]:
             raise ValueError(f"The split {split!r} of {folder} holds no records.")
-        self._paths = [_checked(Path(folder), shard) for shard in splits[split]["files"]]
-        counts = [shard["num_examples"] for shard in splits[split]["files"]]
-        self._ends = np.cumsum(counts)
-        self._readers: dict[int, ArrayRecordReader] = {}
+        files = splits[split]["files"]
+        paths = [_checked(Path(folder), file) for file in files]
+        self._records = RecordFiles(paths, [file["num_examples"] for file in files])
 
     def __len__(self) -> int:
-        return int(self._ends[-1])
+        return len(self._records)
 
     def read(self, indices: Sequence[int]) -> list[Pair | Exception]:
-        """Returns the pairs at `indices`."""
-        wanted = np.asarray(indices, np.int64)
-        if wanted.size and not 0 <= wanted.min() <= wanted.max() < len(self):
-            raise IndexError(f"indices must be in [0, {len(self)}).")
-        shards = np.searchsorted(self._ends, wanted, side="right")
-        pairs: list[Pair | Exception] = [KeyError()] * len(wanted)
-        for shard in np.unique(shards).tolist():
-            rows = np.flatnonzero(shards == shard).tolist()
-            start = 0 if shard == 0 else int(self._ends[shard - 1])
-            places = [int(wanted[row]) - start for row in rows]
-            for row, pair in zip(rows, self._read_shard(shard, places), strict=True):
-                pairs[row] = pair
-        return pairs
-
-    def _read_shard(self, shard: int, places: list[int]) -> list[Pair | Exception]:
-        """Reads records of one file; if that fails, one by one, to lose only the bad ones."""
-        reader = self._reader(shard)
-        try:
-            return [decode_pair(record) for record in reader.read(places)]
-        except Exception as error:
-            if len(places) == 1:
-                return [error]
-            return [self._read_shard(shard, [place])[0] for place in places]
-
-    def _reader(self, shard: int) -> ArrayRecordReader:
-        if shard not in self._readers:
-            self._readers[shard] = ArrayRecordReader(str(self._paths[shard]), RANDOM_ACCESS)
-        return self._readers[shard]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_readers": {}}
+        """The pairs at `indices`; an exception in the place of each that cannot be read."""
+        return [_decoded(record) for record in self._records.read(indices)]
 
 
-def _checked(folder: Path, shard: dict[str, Any]) -> Path:
+def _decoded(record: bytes | Exception) -> Pair | Exception:
+    if isinstance(record, Exception):
+        return record
+    try:
+        return decode_pair(record)
+    except Exception as error:  # whatever a damaged record raises
+        return error
+
+
+def _checked(folder: Path, file: dict[str, Any]) -> Path:
     """The path of a shard, if it is there and whole."""
-    path = folder / shard["file"]
+    path = folder / file["file"]
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing, though {folder / MANIFEST} lists it.")
-    if path.stat().st_size != shard["bytes"]:
+    if path.stat().st_size != file["bytes"]:
         raise ValueError(
-            f"{path} has {path.stat().st_size} bytes instead of {shard['bytes']}: it is damaged or "
+            f"{path} has {path.stat().st_size} bytes instead of {file['bytes']}: it is damaged or "
             "was copied only in part."
         )
     return path

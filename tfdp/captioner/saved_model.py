@@ -7,8 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdp.captioner.captioner import Captioner
-from tfdp.captioner.detokenize import detokenize
-from tfdp.captioner.image_text import NORMALIZATIONS
+from tfdp.captioner.image_text import checked_crop_share, normalizer
 from tfdp.captioner.tokenizer import CaptionTokenizer
 from tfdp.export.bundle import new_bundle
 from tfdp.export.encoded_pictures import decode_each, decode_picture
@@ -39,44 +38,37 @@ def export_captioner(
     others of its batch are answered.
 
     Args:
-        model: the trained captioner.
-        tokenizer: the one it was trained with.
-        path: the folder to write; a SavedModel that is already there is replaced.
-        privacy_report: the report of the training run; `assets/privacy_report.json` of the bundle.
-        normalization: that of the `ImageTextSource` of the training run.
-        crop_share: likewise.
-        max_length: longest caption in ids, start and end included; the model's own by default.
-        beam_width: captions kept at a time while searching; 1 is greedy search.
+        model: The trained captioner.
+        tokenizer: The one it was trained with.
+        path: The folder to write; a SavedModel that is already there is replaced.
+        privacy_report: The report of the training run; `assets/privacy_report.json` of the bundle.
+        normalization: That of the `ImageTextSource` of the training run.
+        crop_share: Likewise.
+        max_length: Longest caption in ids, start and end included; the model's own by default.
+        beam_width: Captions kept at a time while searching; 1 is greedy search.
 
     Returns:
         The folder written.
 
     Raises:
-        ValueError: if the tokenizer is not the model's, or an argument is out of range.
-        FileExistsError: if `path` exists and is not a SavedModel.
+        ValueError: If the tokenizer is not the model's, or an argument is out of range.
+        FileExistsError: If `path` exists and is not a SavedModel.
     """
     _check_tokenizer(model, tokenizer)
-    if normalization not in NORMALIZATIONS:
-        raise ValueError(
-            f"normalization must be one of {sorted(NORMALIZATIONS)}, got {normalization!r}."
-        )
-    if not 0 < crop_share <= 1:
-        raise ValueError(f"crop_share must be in (0, 1], got {crop_share}.")
-
+    normalize, crop_share = normalizer(normalization), checked_crop_share(crop_share)
     size = model.config.image_size
-    mean, deviation = (tf.constant(values) * 255.0 for values in NORMALIZATIONS[normalization])
 
     def endpoint(answer: Answer) -> tf.types.experimental.PolymorphicFunction:
         def call(image_bytes: tf.Tensor) -> dict[str, tf.Tensor]:
             pixels, valid = decode_each(
                 lambda data: decode_picture(data, size, crop_share), image_bytes, size
             )
-            return answer((pixels - mean) / deviation, valid)
+            return answer(normalize(pixels), valid)
 
         return tf.function(call, input_signature=[_IMAGE_BYTES], autograph=False)
 
     def caption(images: tf.Tensor, valid: tf.Tensor) -> dict[str, tf.Tensor]:
-        text = detokenize(tokenizer, model.generate(images, max_length, beam_width))
+        text = tokenizer.detokenize_in_graph(model.generate(images, max_length, beam_width))
         return {"captions": tf.where(valid, text, ""), "valid": valid}
 
     def features(images: tf.Tensor, valid: tf.Tensor) -> dict[str, tf.Tensor]:

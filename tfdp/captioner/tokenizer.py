@@ -23,11 +23,11 @@ class CaptionTokenizer:
     It decides the ids, so a BERT `vocab.txt` gives BERT's: 101 begins, 102 ends, 0 pads.
 
     Attributes:
-      vocabulary: The pieces; a piece's id is its place.
-      pad_id: Id of the padding, always 0.
-      unknown_id: Id of words that cannot be spelled with the pieces.
-      start_id: Id that begins every caption.
-      end_id: Id that ends every caption.
+        vocabulary: The pieces; a piece's id is its place.
+        pad_id: Id of the padding, always 0.
+        unknown_id: Id of words that cannot be spelled with the pieces.
+        start_id: Id that begins every caption.
+        end_id: Id that ends every caption.
     """
 
     pad_id = 0
@@ -36,14 +36,14 @@ class CaptionTokenizer:
         """Creates the tokenizer.
 
         Args:
-          vocabulary: Pieces, or the path of a text file with one piece a line, in WordPiece
-            notation. Must hold `[PAD]` first, `[UNK]`, and `[START]`, `[END]` or BERT's `[CLS]`,
-            `[SEP]`.
-          lowercase: Whether to lower-case captions and strip accents (uncased vocabularies).
+            vocabulary: Pieces, or the path of a text file with one piece a line, in WordPiece
+                notation. Must hold `[PAD]` first, `[UNK]`, and `[START]`, `[END]` or BERT's
+                `[CLS]`, `[SEP]`.
+            lowercase: Whether to lower-case captions and strip accents (uncased vocabularies).
 
         Raises:
-          FileNotFoundError: If the file does not exist.
-          ValueError: If a special piece is missing or a piece occurs twice.
+            FileNotFoundError: If the file does not exist.
+            ValueError: If a special piece is missing or a piece occurs twice.
         """
         self.vocabulary = _read(vocabulary)
         self.unknown_id = self._special_id((_UNKNOWN,))
@@ -70,12 +70,12 @@ class CaptionTokenizer:
         """Returns ids and the length that each caption would need.
 
         Args:
-          captions: Strings `[M]`. May be a tensor inside a `tf.data` map.
-          max_length: Ids in a row, at least 3. A longer caption is cut; it keeps its end id.
+            captions: Strings `[M]`. May be a tensor inside a `tf.data` map.
+            max_length: Ids in a row, at least 3. A longer caption is cut; it keeps its end id.
 
         Returns:
-          int32 `[M, max_length]`, and int64 `[M]`: ids of the whole caption with start and end,
-          so that more than `max_length` means cut and 2 means empty.
+            int32 `[M, max_length]`, and int64 `[M]`: ids of the whole caption with start and end,
+            so that more than `max_length` means cut and 2 means empty.
         """
         if max_length < 3:
             raise ValueError(
@@ -103,6 +103,23 @@ class CaptionTokenizer:
             _join([self.vocabulary[i] for i in _until(row, self.end_id) if i not in special])
             for row in np.asarray(ids).tolist()
         ]
+
+    def detokenize_in_graph(self, ids: tf.Tensor) -> tf.Tensor:
+        """The same text as `detokenize`, by TensorFlow's own string ops.
+
+        Args:
+            ids: int `[B, L]`.
+
+        Returns:
+            string `[B]`. The vocabulary becomes a constant of the graph, which then runs without
+            a tokenizer library.
+        """
+        ended = tf.cumsum(tf.cast(ids == self.end_id, tf.int32), axis=1) > 0
+        kept = ~ended & (ids != self.pad_id) & (ids != self.start_id)
+        pieces = tf.gather(tf.constant(self.vocabulary), ids)
+        text = tf.strings.reduce_join(tf.ragged.boolean_mask(pieces, kept), axis=1, separator=" ")
+        text = tf.strings.regex_replace(text, " ##", "")
+        return tf.strings.regex_replace(text, " ?(['-]) ?", r"\1")
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the vocabulary, one piece a line; the constructor reads it back."""

@@ -1,11 +1,10 @@
 """Sources of examples with random access, and the decoding and augmentation of pictures."""
 
-from tfdp.data.arrays import ArraySource
-from tfdp.data.batches import batches
-from tfdp.data.coerce import as_source
-from tfdp.data.indexable import IndexableSource
+from tfdp.data.array_source import ArraySource
+from tfdp.data.as_source import as_source
+from tfdp.data.example_source import ExampleSource, batches
+from tfdp.data.indexable_source import IndexableSource
 from tfdp.data.pictures import RandomResizedCrop
-from tfdp.data.source import ExampleSource
 
 __all__ = [
     "ArraySource",

@@ -15,8 +15,8 @@ def decode_picture(data: tf.Tensor, size: int, crop_share: float = 1.0) -> tf.Te
 
     Args:
         data: string scalar: a PNG, JPEG, WebP, GIF (its first frame) or BMP file.
-        size: pixels along a side of the result.
-        crop_share: side of the square that is cut out, over the picture's shorter side.
+        size: Pixels along a side of the result.
+        crop_share: Side of the square that is cut out, over the picture's shorter side.
 
     Returns:
         float32 `[size, size, 3]`, whole numbers from 0 to 255.
@@ -43,9 +43,9 @@ def decode_each(
     set that leaves the bad ones out.
 
     Args:
-        decode: bytes (string scalar) -> float32 `[size, size, 3]`.
+        decode: Bytes (string scalar) -> float32 `[size, size, 3]`.
         image_bytes: string `[B]`.
-        size: side of the decoded pictures in pixels.
+        size: Side of the decoded pictures in pixels.
 
     Returns:
         float32 `[B, size, size, 3]`, zero where a picture could not be decoded, and bool `[B]`,
@@ -71,7 +71,7 @@ def _no_pictures(size: int) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _decode_rgb(data: tf.Tensor) -> tf.Tensor:
-    """int32 `[H, W, 3]`; transparent parts are white, grey pictures have three equal channels."""
+    """int32 `[H, W, 3]`; transparent parts are white, gray pictures have three equal channels."""
 
     def jpeg() -> tf.Tensor:
         # The accurate transform is Pillow's; TensorFlow's default differs by several levels.
@@ -81,19 +81,17 @@ def _decode_rgb(data: tf.Tensor) -> tf.Tensor:
     def other() -> tf.Tensor:
         pixels = tf.cast(tf.io.decode_image(data, expand_animations=False), tf.int32)
         channels = tf.shape(pixels)[-1]  # 1 or 3, and one more where there is transparency
-        colour = tf.cond(
+        color = tf.cond(
             channels < 3, lambda: tf.repeat(pixels[..., :1], 3, axis=-1), lambda: pixels[..., :3]
         )
-        return tf.cond(
-            channels % 2 == 0, lambda: _on_white(colour, pixels[..., -1:]), lambda: colour
-        )
+        return tf.cond(channels % 2 == 0, lambda: _on_white(color, pixels[..., -1:]), lambda: color)
 
     return tf.ensure_shape(tf.cond(tf.io.is_jpeg(data), jpeg, other), (None, None, 3))
 
 
-def _on_white(colour: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
-    """(colour * alpha + white * (255 - alpha)) / 255, rounded in integers the way Pillow does."""
-    blended = 128 * (colour * alpha + 255 * (255 - alpha) + 128)
+def _on_white(color: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
+    """(color * alpha + white * (255 - alpha)) / 255, rounded in integers the way Pillow does."""
+    blended = 128 * (color * alpha + 255 * (255 - alpha) + 128)
     shift = tf.bitwise.right_shift
     return shift(shift(shift(blended, 8) + blended, 8), 7)
 

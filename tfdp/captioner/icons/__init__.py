@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from tfdp.captioner.image_text import ImageTextSource
-from tfdp.captioner.pair_records import read_manifest
+from tfdp.captioner.pairs import read_manifest
 from tfdp.captioner.tokenizer import CaptionTokenizer
 from tfdp.data.pictures import RandomResizedCrop
 
@@ -25,13 +25,13 @@ def load_icons(
     """Opens the packaged icons, drawn at 32 pixels.
 
     Args:
-      split: "train" or "test"; no concept is in both.
-      tokenizer: Turns captions into ids; the packaged vocabulary by default.
-      image_size: Pixels along a side; other sizes than 32 are resampled.
-      max_length: Ids of a caption with start and end; 16 holds all but a handful here.
-      augment: Random crops, anew in each step.
-      normalization: As for `ImageTextSource`.
-      cache: Whether to keep decoded pictures in memory (about 50 MB).
+        split: "train" or "test"; no concept is in both.
+        tokenizer: Turns captions into ids; the packaged vocabulary by default.
+        image_size: Pixels along a side; other sizes than 32 are resampled.
+        max_length: Ids of a caption with start and end; 16 holds all but a handful here.
+        augment: Random crops, anew in each step.
+        normalization: As for `ImageTextSource`.
+        cache: Whether to keep decoded pictures in memory (about 50 MB).
     """
     return ImageTextSource(
         _FOLDER,
@@ -56,5 +56,5 @@ def public_captions() -> list[str]:
 
 
 def icons_manifest() -> dict[str, Any]:
-    """Public facts of the packaged icons: counts, splits, labels, licences, checksums."""
+    """Public facts of the packaged icons: counts, splits, labels, licenses, checksums."""
     return read_manifest(_FOLDER)

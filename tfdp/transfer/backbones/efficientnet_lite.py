@@ -15,7 +15,7 @@ import keras
 import numpy as np
 from keras import layers
 
-from tfdp.files.torch_pickle import CheckpointError
+from tfdp.files.torch_file import CheckpointError
 from tfdp.transfer.backbones.torch_legacy import read_legacy_torch_file
 
 _BATCH_NORM_EPSILON = 1e-3

@@ -8,7 +8,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from tfdp.files.torch_pickle import CheckpointError, StorageType, TensorUnpickler
+from tfdp.files.torch_file import CheckpointError, StorageType, TensorUnpickler
 
 _MAGIC = 0x1950A86A20F9469CFC6C
 _PROTOCOL = 1001
