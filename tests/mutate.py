@@ -56,16 +56,16 @@ MUTATIONS = (
     ),
     Mutation(
         "no_clip",
-        "tfdp/clipping/clip.py",
-        "return bound / tf.maximum(norms, bound)",
+        "tfdp/clipping/factors.py",
+        "return clip_norm / tf.maximum(norms, clip_norm)",
         "return tf.ones_like(norms)",
         f"{INVARIANTS}::test_a1_weights_move_by_at_most_the_clip_norm_an_update",
     ),
     Mutation(
         "no_mask",
-        "tfdp/clipping/function.py",
-        "used = batch.mask & tf.math.is_finite(self._by_row(norms))",
-        "used = tf.math.is_finite(self._by_row(norms))",
+        "tfdp/clipping/clipped_gradient.py",
+        "used = batch.mask & tf.math.is_finite(self._by_example(norms))",
+        "used = tf.math.is_finite(self._by_example(norms))",
         INVARIANTS,
     ),
     Mutation(
@@ -98,14 +98,14 @@ MUTATIONS = (
     ),
     Mutation(
         "cancelled_norms_trusted",
-        "tfdp/clipping/terms/rounding.py",
+        "tfdp/clipping/terms/ghost_norm.py",
         "+ errors * _epsilon(squares) * scale",
         "+ 0.0 * scale",
         "tests/clipping/test_cancellation.py",
     ),
     Mutation(
         "few_cancelled_norms_trusted",
-        "tfdp/clipping/terms/matmul.py",
+        "tfdp/clipping/terms/ghost_norm.py",
         "return raised_product(tf.cast(squares, inputs.dtype), tf.cast(scale, inputs.dtype))",
         "return tf.cast(squares, inputs.dtype)",
         "tests/clipping/test_cancellation.py -k positions",
@@ -164,12 +164,11 @@ MUTATIONS = (
         "tfdp/clipping/forward.py",
         'if getattr(self.loss, "by_user", True):',
         "if False:",
-        "tests/clipping/test_losses.py::"
-        "test_a26_a_loss_that_users_write_sees_one_example_at_a_time",
+        "tests/clipping/test_losses.py::test_a_loss_that_users_write_sees_one_example_at_a_time",
     ),
     Mutation(
         "coarse_products",
-        "tfdp/clipping/function.py",
+        "tfdp/clipping/clipped_gradient.py",
         "        require_float32_products()\n",
         "",
         "tests/clipping/test_products.py",
@@ -239,14 +238,14 @@ MUTATIONS = (
     ),
     Mutation(
         "half_precision_sums",
-        "tfdp/clipping/totals.py",
+        "tfdp/clipping/factors.py",
         "tf.float64 if tf.as_dtype(w.dtype) == tf.float64 else tf.float32",
         "tf.bfloat16",
         f"{INVARIANTS} -k a9_a24",
     ),
     Mutation(
         "squares_that_count_as_zero",
-        "tfdp/clipping/terms/rounding.py",
+        "tfdp/clipping/terms/ghost_norm.py",
         "return tf.nn.relu(hidden - _NEGLIGIBLE)",
         "return tf.zeros_like(hidden)",
         "tests/clipping/test_bound.py",
@@ -330,10 +329,10 @@ MUTATIONS = (
     ),
     Mutation(
         "convolution_forgets_a_place",
-        "tfdp/clipping/terms/convolution.py",
+        "tfdp/clipping/terms/convolution_terms.py",
         "for s in own])",
         "for s in own[:1]])",
-        "tests/clipping/test_convolutions.py -k every_way",
+        "tests/clipping/test_convolutions.py -k every_method",
     ),
 )
 

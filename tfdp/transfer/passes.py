@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp import checks
-from tfdp.clipping.products import require_float32_products
+from tfdp.clipping.xla import require_float32_products
 from tfdp.transfer.feature_table import BLOCK, FeatureTable
 from tfdp.transfer.linear_head import NORMALIZATIONS, normalized
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -10,29 +10,34 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp.clipping.clip import Clipping, PerLayer, as_clipping, clipped_sums, squared_norms
-from tfdp.clipping.engines import check_engine, checked_jit_compile
-from tfdp.clipping.forward import Batch, Forward, without_padding
+from tfdp import checks
+from tfdp.clipping.examples import Batch, without_padding
+from tfdp.clipping.factors import PerExampleGradients, clip_factors, clipped_sums, squared_norms
+from tfdp.clipping.forward import Forward
+from tfdp.clipping.layer_plan import Plan
 from tfdp.clipping.look_over import look_over
-from tfdp.clipping.plan import Plan
-from tfdp.clipping.products import require_float32_products
-from tfdp.clipping.refusals import refuse_mixing_layers
-from tfdp.clipping.rows_at_once import rows_at_once
-from tfdp.clipping.single_pass import PerExample, single_pass
-from tfdp.clipping.terms import formed, of_units
+from tfdp.clipping.microbatch_size import best_microbatch_size
+from tfdp.clipping.rejections import refuse_mixing_layers
+from tfdp.clipping.single_pass import single_pass
 from tfdp.clipping.vectorized import vectorized
+from tfdp.clipping.xla import require_float32_products
+from tfdp.privacy.clipping import FlatClipping, PerLayerClipping, settled
+
+ENGINES = ("auto", "single_pass", "two_pass", "vectorized")
 
 
 class Clipped(NamedTuple):
     """What one microbatch gives.
 
+    U is the number of users where the examples of a user are clipped together, and that of
+    examples otherwise.
+
     Attributes:
       sums: Clipped gradient sum of every trainable variable, at least float32.
-      norms: ``[U]`` gradient norms before clipping, of the units that are clipped; not finite where
-        one overflowed. A unit is an example, unless several are clipped together.
+      norms: ``[U]`` gradient norms before clipping; not finite where one overflowed.
       squared_norms: ``[weights, U]``: their squares, apart for every trainable variable.
       losses: ``[B]``; zero at padding.
-      used: ``[B]`` bool: the rows that contributed (neither padding nor non-finite).
+      used: ``[B]`` bool: the examples that contributed (neither padding nor non-finite).
       outputs: The model's outputs, or None.
     """
 
@@ -52,19 +57,27 @@ class ClippedGradient:
     Args:
       model: A built Keras model.
       loss: ``(y_true, y_pred, sample_weight) -> [B]``; see ``per_example_loss``.
-      clip_norm: Bound C on the L2 norm of an example's contribution over all weights jointly;
-        or another ``Clipping``.
+      clip_norm: C, the largest L2 norm of an example's contribution over all weights jointly. Or
+        the clip norms of layers by their path, as for ``PrivacyPlan``.
+      clipping: What happens below that norm, as for ``PrivacyPlan``: an object such as
+        ``AutomaticClipping()``, its dictionary or its name. Left out, flat clipping. Quantile
+        clipping is flat clipping here: what moves C gives ``clip_scale``.
       engine: "auto" takes a single pass, in which calls of layers without a rule are mapped over
-        examples, with a warning that names them; "single_pass" refuses those. "two_pass" forms
+        examples, with a warning that names them; "single_pass" rejects those. "two_pass" forms
         the sum by a second backward pass: slower, with less memory. "vectorized" maps the whole
         model.
       with_outputs: Whether to return the model's outputs, which metrics need.
       jit_compile: Whether XLA compiles the function. "auto" says yes, but for networks of
         convolutions on CPUs. What XLA has no form of is never compiled; a warning names it.
-      examples_per_user: How many consecutive rows are clipped together: the sum of their gradients
-        is what has norm at most C. If it overflows the unit contributes nothing.
-      public_examples: (x, y) or (x, y, sample_weight) of two rows or more that are not private,
-        for models that made-up numbers do not suit: the model is looked over on them.
+      examples_per_user: How many consecutive examples are clipped together: the sum of their
+        gradients is what has norm at most C. If it overflows, the user contributes nothing.
+      public_examples: (x, y) or (x, y, sample_weight) of two examples or more that are not
+        private, for models that cannot be checked on synthetic inputs.
+
+    Attributes:
+      forward: The model and its loss.
+      clip_norm: C, also where it was given by layer.
+      clipping: How examples are clipped.
 
     Raises:
       TypeError: ``model`` is not a Keras model.
@@ -76,7 +89,9 @@ class ClippedGradient:
         self,
         model: keras.Model,
         loss: Callable,
-        clip_norm: float | Clipping,
+        clip_norm: float | Mapping[str, float],
+        *,
+        clipping: FlatClipping | Mapping[str, Any] | str | None = None,
         engine: str = "auto",
         with_outputs: bool = False,
         jit_compile: bool | str = "auto",
@@ -88,7 +103,8 @@ class ClippedGradient:
         require_float32_products()
         if not isinstance(model, keras.Model):
             raise TypeError(f"model must be a keras.Model, got {model!r}.")
-        self.clipping = as_clipping(clip_norm)
+        clip_norm, self.clipping = settled(clip_norm, clipping)
+        self.clip_norm = checks.positive("clip_norm", clip_norm)
         refuse_mixing_layers(model)
         self.forward = Forward(model, loss)
         if not self.forward.trainable:
@@ -98,7 +114,7 @@ class ClippedGradient:
             self._check_two_pass()
         self._engine = engine
         self._with_outputs = with_outputs
-        self._unit = examples_per_user
+        self._examples_per_user = examples_per_user
         self._public_examples = public_examples
         self._plans: dict[tuple, Plan] = {}
         self._functions = {
@@ -114,14 +130,14 @@ class ClippedGradient:
         Args:
           weights: Values of ``forward.trainable``.
           state: Values of ``forward.state``.
-          batch: Rows of static shape.
-          clip_scale: What all bounds, and so the sensitivity, are multiplied by: a scalar, for
+          batch: Examples of static shape.
+          clip_scale: What all clip norms, and so the sensitivity, are multiplied by: a scalar, for
             clip norms that change as training goes on.
         """
         clipped, complete = self.attempt(weights, state, batch, clip_scale)
 
         def again() -> Clipped:
-            return self.with_rows_cut_out(weights, state, batch, clip_scale)
+            return self.skipping_overflows(weights, state, batch, clip_scale)
 
         if tf.executing_eagerly():  # which spares tracing what is hardly ever needed
             return clipped if complete else again()
@@ -132,7 +148,7 @@ class ClippedGradient:
     ) -> tuple[Clipped, tf.Tensor]:
         """Computes the clipped sum, unless an example overflows.
 
-        Products such as 0 * inf then spoil the sums, and only these: ``with_rows_cut_out`` gives
+        Products such as 0 * inf then spoil the sums, and only these: ``skipping_overflows`` gives
         them. Callers who read the flag outside of their graph hardly ever need to trace that.
 
         Args:
@@ -147,7 +163,7 @@ class ClippedGradient:
         clipped = self._function(batch)(weights, state, batch, clip_scale, False)
         return clipped, tf.reduce_all(tf.math.is_finite(clipped.norms))
 
-    def with_rows_cut_out(
+    def skipping_overflows(
         self, weights: list, state: list, batch: Batch, clip_scale: tf.Tensor | None = None
     ) -> Clipped:
         """Computes the clipped sum whether or not examples overflow: those contribute zero.
@@ -161,7 +177,7 @@ class ClippedGradient:
         return self._function(batch)(weights, state, batch, clip_scale, True)
 
     def check(self, batch: Batch) -> None:
-        """Looks the model over for inputs of one kind, on made-up examples.
+        """Checks the model on synthetic inputs of one kind.
 
         The first call for these shapes does so by itself; call it to be told earlier.
 
@@ -176,26 +192,29 @@ class ClippedGradient:
         """
         self._plan(batch)
 
-    def rows_at_once(
-        self, batch: Batch, counts: Any, probabilities: Any = (1.0,), sharing: int = 1
+    def best_microbatch_size(
+        self, batch: Batch, counts: Any, probabilities: Any = (1.0,), replicas: int = 1
     ) -> int:
-        """Returns how many rows are best handled at a time, within some memory.
+        """Returns how many examples are best handled at a time, within some memory.
 
         Args:
           batch: As for ``check``.
-          counts: ``[K]``: numbers of rows that there may be in all.
+          counts: ``[K]``: numbers of examples that a step may have.
           probabilities: ``[K]``: how likely they are.
-          sharing: Replicas that handle them side by side.
+          replicas: How many replicas handle microbatches side by side.
         """
-        row_bytes = self._plan(batch).row_bytes(self.forward.trainable, self._unit)
-        return rows_at_once(row_bytes, np.asarray(counts), np.asarray(probabilities), sharing)
+        example_bytes = self._plan(batch).example_bytes(
+            self.forward.trainable, self._examples_per_user
+        )
+        counts, probabilities = np.asarray(counts), np.asarray(probabilities)
+        return best_microbatch_size(example_bytes, counts, probabilities, replicas)
 
     def _function(self, batch: Batch) -> Callable:
         """Returns ``_clipped``, compiled or not as suits such a batch."""
         return self._functions[self._compiled(self._plan(batch))]
 
     def _plan(self, batch: Batch) -> Plan:
-        """Returns the ways of all calls; looks the model over for them the first time."""
+        """Returns how all calls are handled; checks the model the first time."""
         shapes = _shapes(batch)
         if shapes not in self._plans:
             # In a thread of its own: a trace under way and its strategy belong to this one.
@@ -211,32 +230,34 @@ class ClippedGradient:
         state: list,
         batch: Batch,
         clip_scale: tf.Tensor | None,
-        cut_rows: bool,
+        skip_overflows: bool,
     ) -> Clipped:
         batch = without_padding(batch)
         found = self._per_example(weights, state, batch)
-        scale = self.forward.loss_scale
-        # Padding must not reach the sum of the unit that it fills up.
-        clean = cut_rows or self._unit > 1
-        rows = [t.keep(batch.mask) if t and clean else t for t in found.terms]
-        terms = [t and of_units(t, self._unit) for t in rows]
-        squares = squared_norms(terms, batch.mask.shape[0] // self._unit) / scale**2
+        scale, each = self.forward.loss_scale, self._examples_per_user
+        terms = found.terms
+        if skip_overflows or each > 1:  # padding must not reach the sum of a user's examples
+            terms = [t and t.keep(batch.mask) for t in terms]
+        if each > 1:
+            terms = [t and t.by_user(each) for t in terms]
+        squares = squared_norms(terms, batch.mask.shape[0] // each) / scale**2
         norms = tf.sqrt(tf.reduce_sum(squares, axis=0))
-        used = batch.mask & tf.math.is_finite(self._by_row(norms))
-        units = tf.reduce_any(tf.reshape(used, [-1, self._unit]), axis=1)
-        # In units of the scale, norms meet the bounds that the clipping was made with.
+        used = batch.mask & tf.math.is_finite(self._by_example(norms))
+        users = tf.reduce_any(tf.reshape(used, [-1, each]), axis=1)
+        # In units of the scale, norms meet the clip norms that the function was made with.
         relative = (
             squares if clip_scale is None else squares / tf.cast(clip_scale, squares.dtype) ** 2
         )
-        factors = self._factors(relative, units)
-        if self._engine == "two_pass" and found.second_pass is not None and not cut_rows:
-            totals = found.second_pass(self._by_row(factors[0]))
+        factors = self._factors(relative, users)
+        if self._engine == "two_pass" and found.second_pass is not None and not skip_overflows:
+            totals = found.second_pass(self._by_example(factors[0]))
             sums = [
-                term.weighted_sum(own) if term and formed(term) else total
+                term.weighted_sum(own) if term and term.forms_gradients else total
                 for term, own, total in zip(terms, factors, totals, strict=True)
             ]
         else:
-            terms = [t.keep(units) if t and cut_rows else t for t in terms]
+            if skip_overflows:
+                terms = [t and t.keep(users) for t in terms]
             sums = clipped_sums(terms, factors, weights)
             if scale != 1:
                 sums = [total / scale for total in sums]
@@ -244,26 +265,27 @@ class ClippedGradient:
         return Clipped(sums, norms, squares, found.losses, used, outputs)
 
     def _factors(self, squares: tf.Tensor, used: tf.Tensor) -> list[tf.Tensor]:
-        """Returns the factors of every weight, zero for units that are not used."""
-        factors = self.clipping.factors(squares, self.forward.trainable)
+        """Returns the factors of every weight, zero for examples or users that are not used."""
+        factors = clip_factors(self.clipping, self.clip_norm, squares, self.forward.trainable)
         different = {id(own): own for own in factors}
         kept = {key: tf.where(used, own, 0) for key, own in different.items()}
         return [kept[id(own)] for own in factors]
 
-    def _by_row(self, values: tf.Tensor) -> tf.Tensor:
-        """Gives every row what its unit has."""
-        return values if self._unit == 1 else tf.repeat(values, self._unit)
+    def _by_example(self, values: tf.Tensor) -> tf.Tensor:
+        """Gives every example what its user has."""
+        each = self._examples_per_user
+        return values if each == 1 else tf.repeat(values, each)
 
     def _check_two_pass(self) -> None:
-        if isinstance(self.clipping, PerLayer):
+        if isinstance(self.clipping, PerLayerClipping):
             raise ValueError('engine="two_pass" cannot clip per layer: use "single_pass".')
         if self.forward.half_precision:
             raise ValueError(
                 'engine="two_pass" adds examples up in the precision of the layers, which is half '
-                'precision here, so that the sum would not keep the bound: use "single_pass".'
+                'precision here, so that the sum would not keep the clip norm: use "single_pass".'
             )
 
-    def _per_example(self, weights: list, state: list, batch: Batch) -> PerExample:
+    def _per_example(self, weights: list, state: list, batch: Batch) -> PerExampleGradients:
         plan = self._plan(batch)
         compiled = self._compiled(plan)
         if plan.whole:
@@ -276,6 +298,25 @@ class ClippedGradient:
         if plan.beyond_xla:
             return False
         return plan.suits_xla if self._jit_compile == "auto" else bool(self._jit_compile)
+
+
+def check_engine(engine: Any) -> None:
+    """Raises ``ValueError`` for an engine that does not exist."""
+    if engine not in ENGINES:
+        raise ValueError(f"engine={engine!r}: expected one of {', '.join(ENGINES)}.")
+
+
+def checked_jit_compile(jit_compile: Any) -> bool | str:
+    """Returns the flag, or "auto".
+
+    Raises:
+      ValueError: It is anything else: other text would count as yes.
+    """
+    if isinstance(jit_compile, bool | np.bool_):
+        return bool(jit_compile)
+    if not (isinstance(jit_compile, str) and jit_compile == "auto"):
+        raise ValueError(f'jit_compile={jit_compile!r}: expected True, False or "auto".')
+    return jit_compile
 
 
 def _shapes(batch: Batch) -> tuple:

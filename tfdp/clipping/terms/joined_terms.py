@@ -1,4 +1,4 @@
-"""Several uses of one weight."""
+"""Several uses of one weight, as one term."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdp.clipping.terms.base import ExplicitTerm, Term
-from tfdp.clipping.terms.lookup import LookupTerm
-from tfdp.clipping.terms.matmul import MatMulTerm
-from tfdp.clipping.terms.rounding import raised_gram
+from tfdp.clipping.terms.ghost_norm import raised_gram
+from tfdp.clipping.terms.matmul_terms import LookupTerm, MatMulTerm
+from tfdp.clipping.terms.term import ExplicitTerm, Term
 
 
 def merge(terms: Sequence[Term]) -> Term:
@@ -51,18 +50,18 @@ class SumTerm(Term):
     def per_example(self) -> tf.Tensor:
         return tf.add_n([part.per_example() for part in self.parts])
 
+    @property
+    def forms_gradients(self) -> bool:
+        return any(part.forms_gradients for part in self.parts)
+
     def norm_numbers(self) -> int:
         return sum(part.norm_numbers() for part in self.parts)
 
-    def keep(self, rows: tf.Tensor) -> SumTerm:
-        return SumTerm(tuple(part.keep(rows) for part in self.parts))
+    def by_user(self, examples_per_user: int) -> SumTerm:
+        return SumTerm(tuple(part.by_user(examples_per_user) for part in self.parts))
 
-
-def formed(term: Term) -> bool:
-    """Whether the norm is one of explicit gradients, which bounds no sum that rounds otherwise."""
-    if isinstance(term, SumTerm):
-        return any(map(formed, term.parts))
-    return isinstance(term, ExplicitTerm) or (isinstance(term, MatMulTerm) and term.forms_gradients)
+    def keep(self, examples: tf.Tensor) -> SumTerm:
+        return SumTerm(tuple(part.keep(examples) for part in self.parts))
 
 
 def _kind(term: Term) -> tuple:

@@ -1,4 +1,4 @@
-"""Kernels of convolutions, without patches."""
+"""Kernels of convolutions, whose patches are never formed."""
 
 from __future__ import annotations
 
@@ -10,15 +10,29 @@ from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-from tfdp.clipping.terms.base import ExplicitTerm, Term, row_squares, scale_rows, select_rows
-from tfdp.clipping.terms.cost import cheapest_for_convolution, shifts_cost
-from tfdp.clipping.terms.gram import gram_matrices
-from tfdp.clipping.terms.matmul import MatMulTerm, product_or_transpose
-from tfdp.clipping.terms.rounding import hidden_by_underflow, raised_gram, raised_product
+from tfdp.clipping.terms.ghost_norm import (
+    gram_matrices,
+    hidden_by_underflow,
+    raised_gram,
+    raised_product,
+)
+from tfdp.clipping.terms.matmul_terms import MatMulTerm, product_or_transpose
+from tfdp.clipping.terms.term import (
+    EXPLICIT_PASS,
+    ExplicitTerm,
+    Term,
+    example_squares,
+    scale_examples,
+    select_examples,
+)
 from tfdp.clipping.terms.window import Window, blocks
 
 # With so few channels, as pictures have, copies go channel by channel.
 _FEW_CHANNELS = 4
+
+# How many multiplications of a matrix product take the time of adding a number of a Gram matrix
+# to another.
+_SHIFT = 10
 
 
 def convolution_term(
@@ -60,22 +74,22 @@ class ConvolutionTerm(Term):
     backward: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
     @property
-    def way(self) -> str:
-        """The cheapest way: "explicit", "streamed" or "gram"; see ``terms.cost``."""
+    def method(self) -> str:
+        """The cheapest of "explicit", "streamed" and "ghost"; see ``cheapest_method``."""
         positions = math.prod(self._positions)
         p, q = (t.shape[-1] // self.groups for t in (self.inputs, self.output_gradients))
-        gram = positions * positions * q
+        ghost = positions * positions * q
         for _, starts, grid in self._seen_phases():
-            gram += math.prod(grid) ** 2 * p + shifts_cost(grid, starts)
+            ghost += math.prod(grid) ** 2 * p + _cost_of_shifts(grid, starts)
         numbers = math.prod(self.window.size) * p * q
         held = math.prod(self.inputs.shape[1:]) + math.prod(self.output_gradients.shape[1:])
-        return cheapest_for_convolution(positions * numbers, gram, numbers, self.groups, held)
+        return cheapest_method(positions * numbers, ghost, numbers, self.groups, held)
 
     def squared_norm(self) -> tf.Tensor:
-        if self.way != "gram":
+        if self.method != "ghost":
             places = math.prod(self.window.size)
-            scale = places * row_squares(self.inputs) * row_squares(self.output_gradients)
-            squares = tf.add_n([row_squares(block) for block in self._blocks])
+            scale = places * example_squares(self.inputs) * example_squares(self.output_gradients)
+            squares = tf.add_n([example_squares(block) for block in self._blocks])
             return raised_product(squares, scale)
         gram_in = self._gram_of_inputs()
         gradients = self._by_group(self.output_gradients)
@@ -88,16 +102,16 @@ class ConvolutionTerm(Term):
         return raised_gram(product, scale, sum(lengths)) + tf.reduce_sum(hidden, axis=1)
 
     def weighted_sum(self, coefficients: tf.Tensor) -> tf.Tensor:
-        if self.way == "explicit":
+        if self.method == "explicit":
             sums = [ExplicitTerm(block).weighted_sum(coefficients) for block in self._blocks]
             return self._kernel_of(tf.stack(sums)[tf.newaxis])[0]
-        return self.backward(self.inputs, scale_rows(coefficients, self.output_gradients))
+        return self.backward(self.inputs, scale_examples(coefficients, self.output_gradients))
 
     def per_example(self) -> tf.Tensor:
         return self._kernel_of(tf.stack(self._blocks, axis=1))
 
     def norm_numbers(self) -> int:
-        if self.way == "gram":
+        if self.method == "ghost":
             positions = math.prod(self._positions)
             largest = max(math.prod(grid) for _, _, grid in self._seen_phases())
             return self.groups * (2 * positions**2 + largest**2)
@@ -105,13 +119,13 @@ class ConvolutionTerm(Term):
         rows, channels = self.inputs.shape[1], self.inputs.shape[-1]
         strips = rows * math.prod(self._positions[1:]) * math.prod(others) * channels
         kernel = math.prod(self.window.size) * channels * self.output_gradients.shape[-1]
-        return strips + (kernel // self.groups if self.way == "streamed" else 0)
+        return strips + (kernel // self.groups if self.method == "streamed" else 0)
 
-    def keep(self, rows: tf.Tensor) -> ConvolutionTerm:
+    def keep(self, examples: tf.Tensor) -> ConvolutionTerm:
         return dataclasses.replace(
             self,
-            inputs=select_rows(rows, self.inputs),
-            output_gradients=select_rows(rows, self.output_gradients),
+            inputs=select_examples(examples, self.inputs),
+            output_gradients=select_examples(examples, self.output_gradients),
         )
 
     @property
@@ -253,3 +267,29 @@ def sum_of_shifts(
         sizes[axis] = n
     total = math.prod(positions)
     return tf.reshape(gram, [-1, groups, total, total])
+
+
+def cheapest_method(product: int, ghost: int, numbers: int, groups: int, held: int) -> str:
+    """Returns "explicit", "streamed" or "ghost" for a convolution of ``groups`` blocks.
+
+    Explicit: form the gradient, take its norm, and add it up. Streamed: form the gradient for the
+    norm, one place along its first axis after the other, throw it away, and form the clipped sum
+    from inputs and output gradients. Ghost: the norm comes from Gram matrices, and the clipped sum
+    from inputs and output gradients.
+
+    Args:
+      product: Multiplications of the gradient of one group.
+      ghost: Those of its ghost norm.
+      numbers: Numbers in the kernel of one group.
+      groups: Number of groups.
+      held: Numbers an example that the layer's inputs and outputs have.
+    """
+    costs = {"streamed": 2 * product, "ghost": ghost + product}
+    if groups * numbers <= 2 * held:  # else more than activations and their gradients take
+        costs["explicit"] = product + EXPLICIT_PASS * numbers
+    return min(costs, key=lambda method: costs[method])
+
+
+def _cost_of_shifts(grid: tuple[int, ...], starts: list[list[int]]) -> int:
+    """What adding up shifted blocks of a Gram matrix over a grid takes, in multiplications."""
+    return _SHIFT * math.prod(grid) ** 2 * sum(map(len, starts))

@@ -7,9 +7,9 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from tfdp.clipping.devices import only_cpus
+from tfdp.clipping.xla import only_cpus
 
-CallKey = tuple[int, int]  # (id of the layer, how manieth call of it in a forward pass)
+CallKey = tuple[int, int]  # (id of the layer, index of the call in a forward pass)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,10 +43,10 @@ class Plan:
       loops: Whether the model has loops, which have no form side by side that XLA compiles.
       convolves: Whether XLA had better not compile the model for CPUs, for its convolutions.
       beyond_xla: What in it XLA has no form of; empty where there is nothing.
-      activation_bytes: What a row keeps in memory, its explicit gradients aside.
-      norm_bytes: What the norms take beside it for a row, of the weight that takes most.
-      kept: Ids of the weights whose explicit gradient every row keeps.
-      for_units: Ids of those whose gradients are formed only where rows are clipped together.
+      activation_bytes: What an example keeps in memory, its explicit gradients aside.
+      norm_bytes: What the norms take beside it for an example, of the weight that takes most.
+      kept: Ids of the weights whose explicit gradient every example keeps.
+      for_users: Ids of those whose gradients are formed only for the sums of users.
     """
 
     by_rule: frozenset[CallKey] = frozenset()
@@ -59,7 +59,7 @@ class Plan:
     activation_bytes: int = 0
     norm_bytes: int = 0
     kept: frozenset[int] = frozenset()
-    for_units: frozenset[int] = frozenset()
+    for_users: frozenset[int] = frozenset()
 
     def as_whole(self, why: str) -> Plan:
         """Returns the plan that maps the whole model."""
@@ -72,21 +72,21 @@ class Plan:
 
     @property
     def suits_xla(self) -> bool:
-        """Whether XLA makes it faster. Without XLA, what is mapped runs row after row."""
+        """Whether XLA makes it faster. Without XLA, what is mapped runs example by example."""
         return bool(self.whole or self.mapped) or not (self.convolves and only_cpus())
 
-    def row_bytes(self, weights: Iterable[Any], unit: int = 1) -> int:
-        """Returns about what a row takes.
+    def example_bytes(self, weights: Iterable[Any], examples_per_user: int = 1) -> int:
+        """Returns about how much memory an example takes.
 
         Args:
           weights: The model's trainable variables.
-          unit: Rows that are clipped together: their positions are laid end to end, and Gram
-            matrices are of the square of their number. Or their gradients are added up, which are
-            there twice before, in the order of their computation and in the weight's.
+          examples_per_user: Examples that are clipped together: their positions are laid end to
+            end, and Gram matrices are of the square of their number. Or their gradients are added
+            up, which are there twice before, in the order of their computation and in the weight's.
         """
         sizes = {id(v): 4 * math.prod(v.shape) for v in weights}
         explicit = sum(n for key, n in sizes.items() if self.whole or key in self.kept)
-        if unit > 1 and not self.whole:
-            formed = [n for key, n in sizes.items() if key in self.for_units]
-            explicit += sum(formed) // unit + 2 * max(formed, default=0)
-        return self.activation_bytes + self.norm_bytes * unit + explicit
+        if examples_per_user > 1 and not self.whole:
+            formed = [n for key, n in sizes.items() if key in self.for_users]
+            explicit += sum(formed) // examples_per_user + 2 * max(formed, default=0)
+        return self.activation_bytes + self.norm_bytes * examples_per_user + explicit

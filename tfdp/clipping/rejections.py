@@ -1,4 +1,4 @@
-"""What would let one example reach another's loss, or a weight, past the clipping."""
+"""What private training rejects: what would let an example reach past the clipping or the noise."""
 
 from __future__ import annotations
 
@@ -7,12 +7,26 @@ from typing import TYPE_CHECKING
 
 import keras
 
-from tfdp.clipping.errors import UnsupportedLayerError
-
 if TYPE_CHECKING:
     import tensorflow as tf
 
     from tfdp.clipping.forward import Forward
+
+
+class ScalarLossError(ValueError):
+    """The loss does not give one value per example, so examples cannot be clipped apart."""
+
+
+class WrongRuleError(ValueError):
+    """The rule of a layer gives other gradients than differentiating the layer does."""
+
+
+class UnsupportedLayerError(ValueError):
+    """A layer mixes examples, or has no rule in the engine that was asked for."""
+
+
+class CancellingError(UnsupportedLayerError):
+    """Uses of a weight cancel so far that rounding hides the norm of their sum."""
 
 
 def refuse_mixing_layers(model: keras.Model) -> None:
