@@ -60,7 +60,9 @@ class PrivacyPlan:
         secure: bool = False,
         examples_per_user: int | None = None,
         clipping: FlatClipping | Mapping[str, Any] | str = "flat",
+        *,
         settings: None = None,
+        target_epsilon: None = None,
     ) -> None:
         """Checks everything, and calibrates the noise if epsilon is given (up to 5 seconds).
 
@@ -91,6 +93,7 @@ class PrivacyPlan:
                 one of `AutomaticClipping`, `PerLayerClipping` and `QuantileClipping`, with
                 arguments.
             settings: Not an argument: `dataclasses.replace` would pass it. Use `replace`.
+            target_epsilon: Not an argument either.
 
         Raises:
             TypeError: A number is of the wrong kind.
@@ -98,7 +101,7 @@ class PrivacyPlan:
                 `noise_multiplier` are given, `epsilon` is given without `delta`, or `secure`
                 without noise.
         """
-        if settings is not None:
+        if settings is not None or target_epsilon is not None:
             raise TypeError(
                 "dataclasses.replace cannot tell whether the noise or epsilon is to stay. Use "
                 "plan.replace(...), which keeps epsilon where it was asked for."
