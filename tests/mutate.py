@@ -209,6 +209,14 @@ MUTATIONS = (
         "tests/privacy/test_ledger.py",
     ),
     Mutation(
+        "line_end_before_its_line",
+        "tfdp/privacy/ledger_file.py",
+        "            _pwrite(descriptor, tail.last[:-1], before.used)\n"
+        "            os.fdatasync(descriptor)\n",
+        "            _pwrite(descriptor, tail.last[:-1], before.used)\n",
+        "tests/privacy/test_ledger.py",
+    ),
+    Mutation(
         "entered_after_the_release",
         "tfdp/training/update.py",
         "        before_release()\n        released = self._release(totals, noise)\n",

@@ -198,7 +198,7 @@ def test_a_plan_with_some_settings_changed_keeps_what_was_asked_for():
     assert calibrated.replace(noise_multiplier=2.0) == plan(noise_multiplier=2.0)
     assert noisy.replace(epsilon=5.0) == calibrated
     for either in (noisy, calibrated):
-        with pytest.raises(TypeError, match=r"Use plan\.replace"):
+        with pytest.raises(TypeError):
             dataclasses.replace(either, steps=2000)
 
 

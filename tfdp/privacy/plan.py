@@ -60,9 +60,6 @@ class PrivacyPlan:
         secure: bool = False,
         examples_per_user: int | None = None,
         clipping: FlatClipping | Mapping[str, Any] | str = "flat",
-        *,
-        settings: None = None,
-        target_epsilon: None = None,
     ) -> None:
         """Checks everything, and calibrates the noise if epsilon is given (up to 5 seconds).
 
@@ -92,8 +89,6 @@ class PrivacyPlan:
                 follows a quantile of the norms, at a cost that is within the same epsilon); or
                 one of `AutomaticClipping`, `PerLayerClipping` and `QuantileClipping`, with
                 arguments.
-            settings: Not an argument: `dataclasses.replace` would pass it. Use `replace`.
-            target_epsilon: Not an argument either.
 
         Raises:
             TypeError: A number is of the wrong kind.
@@ -101,11 +96,6 @@ class PrivacyPlan:
                 `noise_multiplier` are given, `epsilon` is given without `delta`, or `secure`
                 without noise.
         """
-        if settings is not None or target_epsilon is not None:
-            raise TypeError(
-                "dataclasses.replace cannot tell whether the noise or epsilon is to stay. Use "
-                "plan.replace(...), which keeps epsilon where it was asked for."
-            )
         if (epsilon is None) == (noise_multiplier is None):
             raise ValueError(
                 "give exactly one of epsilon and noise_multiplier and leave the other None, got "
@@ -286,7 +276,8 @@ class PrivacyPlan:
         """Returns a plan like this one but for some arguments of the constructor.
 
         The noise is calibrated anew to the epsilon that was asked for, if one was; otherwise it
-        stays, and epsilon follows.
+        stays, and epsilon follows. `dataclasses.replace` cannot tell which of them is to stay,
+        and raises TypeError.
 
         Args:
             **changes: Arguments of the constructor.
