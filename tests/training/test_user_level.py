@@ -70,7 +70,7 @@ def test_one_record_each_is_what_record_level_training_does():
     np.testing.assert_allclose(whole[2], whole[0], atol=1e-6)
 
 
-def test_the_report_names_persons_and_counts_them():
+def test_the_report_names_users_and_counts_them():
     features, labels = separable(100)
     p = plan(20, 4, steps=3, noise=1.0, unit=5)
     model = compiled(classifier(), p)
@@ -79,7 +79,7 @@ def test_the_report_names_persons_and_counts_them():
     assert report["unit"].startswith("one user: all examples with one user id")
     assert (report["num_examples"], report["expected_batch_size"]) == (20, 4)
     assert report["epsilon"] == p.epsilon
-    assert "persons who belong together" in report.summary_text()
+    assert "users who belong together" in report.summary_text()
 
 
 def test_noise_and_secure_noise_go_with_persons():
