@@ -25,7 +25,7 @@ from tfdp.evaluation import (
 from tfdp.export import export_captioner
 from tfdp.files import write_whole
 from tfdp.privacy import PrivacyReport
-from tfdp.training.callbacks import TrainingLog
+from tfdp.training import TrainingLog
 
 _SHEET = 32  # pictures on the caption sheet
 
@@ -135,11 +135,11 @@ def draw_figures(model: keras.Model, data: Data, workdir: Workdir, metrics: dict
     held_out = [entry for entry in history if "val_loss" in entry]
     plot_training_curve(
         workdir.figures / "training_curve.png",
-        [entry["update"] for entry in history],
+        [entry["step"] for entry in history],
         [entry["loss"] for entry in history],
         [entry["epsilon"] for entry in history],
         delta=model.privacy.delta,
-        held_out=([e["update"] for e in held_out], [e["val_loss"] for e in held_out]),
+        held_out=([e["step"] for e in held_out], [e["val_loss"] for e in held_out]),
         references={
             "public word frequencies": metrics["caption_loss"]["public_unigram"]["per_caption"]
         },

@@ -21,9 +21,13 @@ from launch import _captioner_setup as setup
 from launch._captioner_checks import check_run
 from launch._cli import check_config, fail, run_program
 from launch._workdir import Workdir
-from tfdp.training import is_first_worker
-from tfdp.training.callbacks import ProgressBar, StopOnTerm, TrainingLog
-from tfdp.training.checkpoints import CheckpointEvery
+from tfdp.training import (
+    CheckpointEvery,
+    ProgressBar,
+    StopOnTerm,
+    TrainingLog,
+    is_first_worker,
+)
 
 _CONFIG = config_flags.DEFINE_config_file("config", None, "The run: configs/FILE.py[:argument].")
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of everything that the run writes.")

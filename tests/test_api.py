@@ -17,9 +17,9 @@ NAMES = {
     "epsilon noise_for_epsilon batch_size_for_epsilon steps_for_epsilon solve_plan "
     "tensorflow_privacy_statement build_report verify LedgerBusyError LedgerError",
     "tfdp.privacy.noise": "NoiseKey NoisyGradients privatize",
-    "tfdp.sampling": "PoissonSampler FullBatchSampler FixedSizeSampler",
-    "tfdp.training.callbacks": "ProgressBar StopOnTerm TrainingLog",
-    "tfdp.training.checkpoints": "CheckpointEvery",
+    "tfdp.sampling": "PoissonSampler FullBatchSampler FixedSizeSampler UserExamples "
+    "split_into_microbatches",
+    "tfdp.training": "CheckpointEvery ProgressBar StopOnTerm TrainingLog is_first_worker",
     "tfdp.transfer": "LastLayer FullBatch OneStep LeastSquares Newton Head",
 }
 
