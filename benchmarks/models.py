@@ -61,7 +61,7 @@ def _captioner(sizes: dict[str, Any], plain: bool = False) -> Workload:
     def build() -> keras.Model:
         if plain:
             return _plain_captioner(**sizes)
-        from tfdp.models import Captioner, CaptionerConfig
+        from tfdp.captioner import Captioner, CaptionerConfig
 
         return Captioner(CaptionerConfig(**sizes))
 

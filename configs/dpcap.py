@@ -13,7 +13,7 @@ costs, before anything is read.
 import ml_collections
 from ml_collections import config_dict
 
-from tfdp.models import DPCAP_SIZES, CaptionerConfig
+from tfdp.captioner import DPCAP_SIZES, CaptionerConfig
 
 NUM_EXAMPLES = 233_804_767
 
@@ -33,10 +33,10 @@ def get_config(arg: str = "base") -> ml_collections.ConfigDict:
     """Returns the settings of one run; each can be changed with ``--config.a.b=value``.
 
     Args:
-        arg: a size, or a size and a run, such as "base" or "tiny_eps2".
+        arg: A size, or a size and a run, such as "base" or "tiny_eps2".
 
     Raises:
-        ValueError: there is no such size or run.
+        ValueError: There is no such size or run.
     """
     size, _, run = arg.partition("_")
     run = run or "eps8"

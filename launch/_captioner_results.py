@@ -12,17 +12,20 @@ from absl import logging
 
 from launch._captioner_setup import Data, make_model, public_data
 from launch._workdir import Workdir
-from tfdp.data import ImageTextSource, public_captions
-from tfdp.evaluation import (
+from tfdp.captioner import (
+    ImageTextSource,
     caption_loss,
-    extract_features,
-    few_shot_probe,
-    plot_training_curve,
+    export_captioner,
+    public_captions,
     save_caption_sheet,
     times_likelier,
     unigram_loss,
 )
-from tfdp.export import export_captioner
+from tfdp.evaluation import (
+    extract_features,
+    few_shot_probe,
+    plot_training_curve,
+)
 from tfdp.files import write_whole
 from tfdp.privacy import PrivacyReport
 from tfdp.training import TrainingLog

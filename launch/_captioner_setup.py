@@ -9,16 +9,17 @@ import ml_collections
 import numpy as np
 
 import tfdp
-from tfdp.data import (
+from tfdp.captioner import (
+    Captioner,
+    CaptionerConfig,
     CaptionTokenizer,
     ImageTextSource,
-    RandomResizedCrop,
     icons_tokenizer,
     load_icons,
     public_captions,
+    unigram_log_probabilities,
 )
-from tfdp.evaluation import unigram_log_probabilities
-from tfdp.models import Captioner, CaptionerConfig
+from tfdp.data import RandomResizedCrop
 from tfdp.privacy import Ledger
 
 #: Of a captioner's config.

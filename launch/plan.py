@@ -16,12 +16,13 @@ from ml_collections import config_flags
 
 from launch._cli import check_config, run_program
 from tfdp import checks
-from tfdp.data import CaptionTokenizer, icons_tokenizer
-from tfdp.models import (
+from tfdp.captioner import (
     CaptionerConfig,
+    CaptionTokenizer,
     count_parameters,
     estimate_activation_bytes_per_example,
     estimate_flops_per_example,
+    icons_tokenizer,
 )
 from tfdp.privacy import (
     PrivacyPlan,

@@ -15,11 +15,10 @@ from pathlib import Path
 from absl import flags
 
 from launch._cli import run_program
-from tfdp.data.preparation.catalog import IconPackage
-from tfdp.data.preparation.package_source import open_package
-from tfdp.data.preparation.prepare import prepare_icons
-from tfdp.data.preparation.recipes import RECIPES
-from tfdp.data.preparation.vocabulary import NEEDED, prepare_vocabulary
+from tfdp.captioner.icons.preparation.icon_dataset import prepare_icons
+from tfdp.captioner.icons.preparation.icon_package import IconPackage, open_package
+from tfdp.captioner.icons.preparation.icon_selection import RECIPES
+from tfdp.captioner.icons.preparation.wordnet_vocabulary import NEEDED, prepare_vocabulary
 
 _DATASET = flags.DEFINE_enum(
     "dataset", None, [*RECIPES, "vocabulary"], "What to make.", required=True

@@ -8,25 +8,50 @@ One plan fixes sampling, clipping, noise and accounting, and everything else is 
     model.compile(optimizer=tfdp.optimizers.DPAdamW(1e-3, privacy=plan), loss=...)
     model.fit(x, y)
     print(model.privacy_report())
+
+`tfdp.transfer` trains private classifiers on features of a public backbone, `tfdp.captioner`
+private image captioners; `tfdp.evaluation`, `tfdp.audit` and `tfdp.export` judge, test and serve
+what was trained. These five are imported when they are first used.
 """
 
-from tfdp import clipping, data, models, optimizers, privacy, sampling, training
+import importlib
+from types import ModuleType
+
+from tfdp import clipping, data, optimizers, privacy, sampling, training
 from tfdp.privacy import PrivacyPlan
 from tfdp.training import DPModel, choose_strategy, make_private
 
 __version__ = "0.1.0"
 
+# They load keras_hub, scikit-learn or matplotlib, which takes seconds that not every user needs.
+_LOADED_ON_USE = ("audit", "captioner", "evaluation", "export", "transfer")
+
 __all__ = [
     "DPModel",
     "PrivacyPlan",
     "__version__",
+    "audit",
+    "captioner",
     "choose_strategy",
     "clipping",
     "data",
+    "evaluation",
+    "export",
     "make_private",
-    "models",
     "optimizers",
     "privacy",
     "sampling",
     "training",
+    "transfer",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Imports the rooms that are loaded on first use."""
+    if name in _LOADED_ON_USE:
+        return importlib.import_module(f"tfdp.{name}")
+    raise AttributeError(f"module 'tfdp' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LOADED_ON_USE})

@@ -4,14 +4,14 @@ import keras
 import numpy as np
 import pytest
 
-from tests.clipping.models import clipped
-from tests.models.fixture import (
+from tests.captioner.fixture import (
     build_fixture_model,
     inputs_and_targets,
     load_io,
     name_map,
     variables_by_path,
 )
+from tests.clipping.models import clipped
 
 
 def reference_loss(y_true, y_pred):

@@ -6,11 +6,11 @@ import tensorflow as tf
 
 from tfdp.data import ArraySource
 
-_UPDATE = tf.constant(0, tf.int64)
+_STEP = tf.constant(0, tf.int64)
 
 
 def _fetch(source, indices):
-    return source.fetch(tf.constant(indices, tf.int64), _UPDATE)
+    return source.fetch(tf.constant(indices, tf.int64), _STEP)
 
 
 def test_e6_arrays_come_back_row_by_row():
@@ -35,7 +35,7 @@ def test_e6_nested_dicts_and_tuples_keep_their_structure():
 def test_shapes_are_static_inside_a_pipeline():
     source = ArraySource(np.zeros((8, 5)), ["a"] * 8)
     data = tf.data.Dataset.from_tensors(tf.range(4, dtype=tf.int64))
-    spec = data.map(lambda i: source.fetch(i, _UPDATE)).element_spec
+    spec = data.map(lambda i: source.fetch(i, _STEP)).element_spec
     assert spec[0].shape == (4, 5)
     assert spec[1] == tf.TensorSpec([4], tf.string)
     assert spec[3] == tf.TensorSpec([4], tf.bool)
@@ -69,22 +69,22 @@ def test_e6_lengths_must_agree():
         (None, ValueError, "nothing to train on"),
         ({}, ValueError, "nothing to train on"),
         (np.zeros((0, 3)), ValueError, "x has no rows"),
-        (np.float32(3), TypeError, "one row for each record"),
+        (np.float32(3), TypeError, "one row for each example"),
         (np.array([{}, {}]), TypeError, "must be an array of numbers or strings"),
         (np.array(["2020-01-01"], "M8[D]"), TypeError, r"x must be .* got dtype datetime64\[D\]"),
     ],
 )
-def test_what_is_no_array_is_refused(x, error, message):
+def test_what_is_no_array_is_rejected(x, error, message):
     with pytest.raises(error, match=message):
         ArraySource(x)
 
 
-def test_sample_weights_are_one_array_by_record_or_by_token():
+def test_sample_weights_are_one_array_by_example_or_by_token():
     shapes = {(3,): (2,), (3, 1): (2,), (3, 4): (2, 4), (3, 4, 1): (2, 4)}
     for given, fetched in shapes.items():
         source = ArraySource(np.zeros(3), np.zeros(3), np.ones(given))
         assert _fetch(source, [0, 2])[2].shape == fetched
-    with pytest.raises(ValueError, match="one array with a number for each record"):
+    with pytest.raises(ValueError, match="one array with a number for each example"):
         ArraySource(np.zeros(3), np.zeros(3), {"a": np.zeros(3)})
 
 

@@ -61,13 +61,13 @@ def test_e6_arrays_dicts_indexables_and_sources_are_accepted():
         (_WeightedLoader(), "x is a DataLoader, whose items are batches"),
     ],
 )
-def test_a20_c12_e6_what_has_no_random_access_is_refused(x, message):
+def test_what_has_no_random_access_is_rejected(x, message):
     with pytest.raises(TypeError, match=message) as error:
         as_source(x)
     assert "random access" in str(error.value) and "tfds.data_source" in str(error.value)
 
 
-def test_targets_beside_records_are_refused():
+def test_targets_beside_examples_are_rejected():
     with pytest.raises(ValueError, match="y must be None"):
         as_source(_Records(), y=np.zeros(3))
     with pytest.raises(ValueError, match="sample_weight must be None"):

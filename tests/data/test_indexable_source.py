@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tfdp.data import IndexableSource
 
-_UPDATE = tf.constant(0, tf.int64)
+_STEP = tf.constant(0, tf.int64)
 
 
 class _Digits:
@@ -49,7 +49,7 @@ class _Items:
 
 def test_e6_records_are_read_one_by_one_and_batched():
     source = IndexableSource(_Digits(), _as_pair, _PAIR)
-    x, y, weight, valid = source.fetch(tf.constant([7, 7, 2], tf.int64), _UPDATE)
+    x, y, weight, valid = source.fetch(tf.constant([7, 7, 2], tf.int64), _STEP)
     np.testing.assert_allclose(x[:, 0, 0], [7, 7, 2])
     assert x.dtype == tf.float32 and y.numpy().tolist() == [1, 1, 2]
     assert weight is None and valid.numpy().all() and len(source) == 10
@@ -65,7 +65,7 @@ def test_a_record_may_hold_structures_text_and_a_weight():
         tf.TensorSpec([], tf.float32),
     )
     source = IndexableSource(sequence, element_spec=spec)
-    x, y, weight, _ = source.fetch(tf.constant([0, 3], tf.int64), _UPDATE)
+    x, y, weight, _ = source.fetch(tf.constant([0, 3], tf.int64), _STEP)
     assert x["b"].numpy().tolist() == [b"word", b"word"] and x["a"].shape == (2, 2)
     assert y.shape == (2,) and weight.numpy().tolist() == [0.5, 0.5]
 
@@ -73,7 +73,7 @@ def test_a_record_may_hold_structures_text_and_a_weight():
 def test_bad_records_are_zero_invalid_and_counted_once():
     source = IndexableSource(_Digits(broken={0, 4}, ragged={5}), _as_pair, _PAIR)
     for _ in range(2):
-        x, _, _, valid = source.fetch(tf.constant([3, 4, 5, 0], tf.int64), _UPDATE)
+        x, _, _, valid = source.fetch(tf.constant([3, 4, 5, 0], tf.int64), _STEP)
     assert valid.numpy().tolist() == [True, False, False, False]
     assert not x.numpy()[1:].any()
     assert source.bad_records == {"unreadable_record": 2, "wrong_shape": 1}
@@ -85,14 +85,14 @@ def test_batched_access_is_used_where_there_is_one():
             return [super(Batched, self).__getitem__(i) for i in indices]
 
     source = IndexableSource(Batched(broken={4}), _as_pair, _PAIR)
-    _, y, _, valid = source.fetch(tf.constant([3, 4], tf.int64), _UPDATE)
+    _, y, _, valid = source.fetch(tf.constant([3, 4], tf.int64), _STEP)
     assert valid.numpy().tolist() == [True, False] and y.numpy().tolist() == [0, 0]
 
 
 def test_shapes_are_static_inside_a_pipeline():
     source = IndexableSource(_Digits(), _as_pair, _PAIR)
     data = tf.data.Dataset.from_tensors(tf.range(4, dtype=tf.int64))
-    spec = data.map(lambda i: source.fetch(i, _UPDATE)).element_spec
+    spec = data.map(lambda i: source.fetch(i, _STEP)).element_spec
     assert spec[0].shape == (4, 2, 2) and spec[1].shape == (4,) and spec[3].shape == (4,)
 
 
@@ -112,7 +112,7 @@ def test_one_record_changes_nothing_of_how_the_others_are_read(odd):
     for name, items in {"first": [odd, *others], "last": [*others, odd]}.items():
         source = IndexableSource(_Items(items))
         rows = [i for i, item in enumerate(items) if item is not odd]
-        read[name] = source.fetch(tf.constant(rows, tf.int64), _UPDATE)
+        read[name] = source.fetch(tf.constant(rows, tf.int64), _STEP)
         assert read[name][3].numpy().all()
     for first, last, dtype in zip(read["first"], read["last"], ("float32", "int32"), strict=False):
         if first is not None:
@@ -141,7 +141,7 @@ def test_one_record_changes_nothing_of_how_the_others_are_read(odd):
 def test_one_record_never_stops_a_run(label):
     x = np.ones(3, np.float32)
     source = IndexableSource(_Items([(x, 1), (x, label), (x, 2)]))
-    x, y, _, valid = source.fetch(tf.constant([0, 1, 2], tf.int64), _UPDATE)
+    x, y, _, valid = source.fetch(tf.constant([0, 1, 2], tf.int64), _STEP)
     assert valid.numpy().tolist() == [True, False, True]
     assert y.numpy().tolist() == [1, 0, 2] and not x[1].numpy().any()
     assert sum(source.bad_records.values()) == 1
@@ -150,7 +150,7 @@ def test_one_record_never_stops_a_run(label):
 def test_values_of_another_type_are_counted_apart():
     x = np.ones(3, np.float32)
     source = IndexableSource(_Items([(x, 1), (x, "abc"), (["a", "b", "c"], 1), (x, 2**70)]))
-    source.fetch(tf.range(4, dtype=tf.int64), _UPDATE)
+    source.fetch(tf.range(4, dtype=tf.int64), _STEP)
     assert source.bad_records == {"wrong_type": 3}
 
 
@@ -160,17 +160,17 @@ def test_batched_access_that_leaves_items_out_does_not_move_the_others():
             return [super(Short, self).__getitem__(i) for i in indices if i != 4]
 
     source = IndexableSource(Short(), _as_pair, _PAIR)
-    _, y, _, valid = source.fetch(tf.constant([4, 2, 7], tf.int64), _UPDATE)
+    _, y, _, valid = source.fetch(tf.constant([4, 2, 7], tf.int64), _STEP)
     assert valid.numpy().all() and y.numpy().tolist() == [1, 2, 1]
 
 
-def test_what_nobody_declared_is_refused_with_a_spec_to_paste():
+def test_what_nobody_declared_is_rejected_with_a_spec_to_paste():
     with pytest.raises(ValueError, match="a person declares them") as error:
         IndexableSource(_Digits(broken={0}), _as_pair)
     code = str(error.value).split("element_spec = ")[1].split("\n")[0]
     assert code == "(tf.TensorSpec([2, 2], tf.float32), tf.TensorSpec([], tf.int64))"
     source = IndexableSource(_Digits(), _as_pair, eval(code, {"tf": tf}))
-    assert source.fetch(tf.constant([7], tf.int64), _UPDATE)[1].numpy() == [1]
+    assert source.fetch(tf.constant([7], tf.int64), _STEP)[1].numpy() == [1]
     with pytest.raises(ValueError, match="'image': tf.TensorSpec"):
         IndexableSource(_Digits())
 
@@ -184,16 +184,16 @@ def test_the_features_of_a_tfds_data_source_declare_its_records():
                     return {"image": _PAIR[0], "label": _PAIR[1]}
 
     source = IndexableSource(DataSource(broken={0}), _as_pair)
-    x, y, _, valid = source.fetch(tf.constant([0, 7], tf.int64), _UPDATE)
+    x, y, _, valid = source.fetch(tf.constant([0, 7], tf.int64), _STEP)
     assert valid.numpy().tolist() == [False, True] and (x.shape, y.dtype) == ((2, 2, 2), tf.int64)
 
 
-def test_unusable_sequences_are_refused():
+def test_unusable_sequences_are_rejected():
     with pytest.raises(TypeError, match="must have __len__ and __getitem__"):
         IndexableSource(iter([1, 2]))
     with pytest.raises(ValueError, match="sequence is empty"):
         IndexableSource([])
-    with pytest.raises(ValueError, match="None of the first 10 records .* OSError: disk"):
+    with pytest.raises(ValueError, match="None of the first 10 examples .* OSError: disk"):
         IndexableSource(_Digits(broken=range(10)), _as_pair, _PAIR)
     with pytest.raises(ValueError, match="every length must be stated"):
         IndexableSource(_Digits(), _as_pair, (tf.TensorSpec([None, 2]), tf.TensorSpec([])))

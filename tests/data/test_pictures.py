@@ -50,13 +50,13 @@ def test_the_middle_square():
     assert center_square(wide, 4, share=0.5).shape == (4, 4, 3)
 
 
-def test_augmentation_is_a_pure_function_of_record_and_update():
+def test_augmentation_is_a_pure_function_of_example_and_step():
     picture = np.random.default_rng(1).integers(0, 256, (20, 20, 3), np.uint8)
     crop = RandomResizedCrop(flip=True)
-    one = crop(picture, 8, record=3, update=7)
+    one = crop(picture, 8, example=3, step=7)
     np.testing.assert_array_equal(one, RandomResizedCrop(flip=True)(picture, 8, 3, 7))
-    for record, update in ((3, 8), (4, 7), (7, 3)):
-        assert not np.array_equal(one, crop(picture, 8, record, update))
+    for example, step in ((3, 8), (4, 7), (7, 3)):
+        assert not np.array_equal(one, crop(picture, 8, example, step))
     assert not np.array_equal(one, RandomResizedCrop(flip=True, seed=1)(picture, 8, 3, 7))
 
 
@@ -65,15 +65,15 @@ def test_augmentation_cuts_within_its_bounds_and_flips_half():
     ramp = np.repeat(np.arange(0, 200, 2, dtype=np.uint8)[None, :, None], 100, 0).repeat(3, 2)
     crop = RandomResizedCrop(scale=(0.25, 0.25), ratio=(1.0, 1.0), flip=True)
     flipped = 0
-    for update in range(2000):
-        row = crop(ramp, 4, 0, update)[0, :, 0].astype(int)
+    for step in range(2000):
+        row = crop(ramp, 4, 0, step)[0, :, 0].astype(int)
         flipped += row[0] > row[-1]
         # Half of the width is 100 grey levels; pixel centres span three quarters of that.
         assert abs(abs(row[-1] - row[0]) - 75) <= 6
     assert abs(flipped - 1000) < 5 * np.sqrt(500)
 
 
-def test_impossible_bounds_are_refused():
+def test_impossible_bounds_are_rejected():
     for scale in ((0.0, 1.0), 0.5, (0.5,)):
         with pytest.raises(ValueError, match="scale must be two increasing numbers"):
             RandomResizedCrop(scale=scale)

@@ -5,7 +5,7 @@ import json
 import pytest
 import tensorflow as tf
 
-from tfdp.data import CaptionTokenizer, ImageTextSource, IndexableSource
+from tfdp.data import IndexableSource
 
 _SPEC = tf.TensorSpec([1])
 
@@ -59,7 +59,7 @@ def test_a_line_that_a_crash_cut_short_is_left_out(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["hello\n", "[1]\n", '{"a": 1}\n', '{"steps": {"x": [1]}}\n'])
-def test_another_file_is_refused_and_left_alone(tmp_path, text):
+def test_another_file_is_rejected_and_left_alone(tmp_path, text):
     path = tmp_path / "ledger.jsonl"
     path.write_text(text)
     with pytest.raises(ValueError, match="ledger.jsonl"), source().counts_kept_in(path):
@@ -67,23 +67,8 @@ def test_another_file_is_refused_and_left_alone(tmp_path, text):
     assert path.read_text() == text
 
 
-def test_captions_that_were_cut_are_counted_on_too(tmp_path):
-    tokenizer = CaptionTokenizer(["[PAD]", "[UNK]", "[START]", "[END]", "red"])
-    picture = tf.zeros([8, 8, 3], tf.uint8).numpy()
-    pairs = [(picture, "red red red red red"), (picture, "red"), (picture, ""), (None, "red")]
-    for indices in ([0, 1], [0, 2, 3]):
-        records = ImageTextSource(pairs, tokenizer, 8, 4)
-        with records.counts_kept_in(tmp_path / "file"):
-            read(records, indices)
-    assert records.truncated_captions == 1
-    assert records.bad_records == {"corrupt_picture": 1, "empty_caption": 1}
-    again = ImageTextSource(pairs, tokenizer, 8, 4)
-    with again.counts_kept_in(tmp_path / "file"):
-        assert again.truncated_captions == 1 and again.bad_records == records.bad_records
-
-
 def test_bytes_that_are_no_text_are_told_with_their_file(tmp_path):
     path = tmp_path / "counts.jsonl"
     path.write_bytes(b"\xff\xfe\n")
-    with pytest.raises(ValueError, match="counts.jsonl: .* is no count of records"):
+    with pytest.raises(ValueError, match="counts.jsonl: .* holds no counts of examples"):
         source().counts_kept_in(path).__enter__()

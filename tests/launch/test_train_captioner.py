@@ -207,7 +207,7 @@ def test_the_same_command_again_says_that_it_is_finished_and_spends_nothing(fini
     assert [name.split()[0] for name in again["public_data"]] == ["WordNet's"] * 2
 
 
-def test_other_settings_in_the_same_workdir_are_refused_by_name(finished):
+def test_other_settings_in_the_same_workdir_are_rejected_by_name(finished):
     code, _, err = outcome(finished[0], "--config.privacy.clip_norm=0.5")
     assert code == 1
     assert "config.privacy.clip_norm: 1.0 there, 0.5 here" in err

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.models.torch_writer import FakeTensor, TorchWriter
+from tests.files.torch_writer import FakeTensor, TorchWriter
 
 MAGIC = 0x1950A86A20F9469CFC6C
 SYSTEM = {"protocol_version": 1001, "little_endian": True, "type_sizes": {"long": 4}}

@@ -1,29 +1,16 @@
-"""Sources of records with random access, picture-caption pairs, tokenizers, augmentation."""
+"""Sources of examples with random access, and the decoding and augmentation of pictures."""
 
-from tfdp.data.arrays import ArraySource
-from tfdp.data.batches import batches
-from tfdp.data.coerce import as_source
-from tfdp.data.icons import icons_manifest, icons_tokenizer, load_icons, public_captions
-from tfdp.data.image_text import ImageTextSource
-from tfdp.data.indexable import IndexableSource
+from tfdp.data.array_source import ArraySource
+from tfdp.data.as_source import as_source
+from tfdp.data.example_source import ExampleSource, batches
+from tfdp.data.indexable_source import IndexableSource
 from tfdp.data.pictures import RandomResizedCrop
-from tfdp.data.records import Pair, read_manifest
-from tfdp.data.source import ExampleSource
-from tfdp.data.tokenizer import CaptionTokenizer
 
 __all__ = [
     "ArraySource",
-    "CaptionTokenizer",
-    "ImageTextSource",
-    "IndexableSource",
-    "Pair",
-    "RandomResizedCrop",
     "ExampleSource",
+    "IndexableSource",
+    "RandomResizedCrop",
     "as_source",
     "batches",
-    "icons_manifest",
-    "icons_tokenizer",
-    "load_icons",
-    "public_captions",
-    "read_manifest",
 ]

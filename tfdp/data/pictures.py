@@ -16,12 +16,12 @@ def open_picture(image: bytes | str | os.PathLike | np.ndarray) -> np.ndarray:
     """Returns a decoded picture, uint8 `[H, W, 3]`; transparent parts become white.
 
     Args:
-      image: Encoded picture in a format that Pillow reads, path of one, or pixels uint8
-        `[H, W, 3]`.
+        image: Encoded picture in a format that Pillow reads, path of one, or pixels uint8
+            `[H, W, 3]`.
 
     Raises:
-      FileNotFoundError: If the path does not exist.
-      Exception: Whatever Pillow raises if the picture is damaged.
+        FileNotFoundError: If the path does not exist.
+        Exception: Whatever Pillow raises if the picture is damaged.
     """
     if isinstance(image, np.ndarray):
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[-1] != 3:
@@ -44,9 +44,9 @@ def center_square(picture: np.ndarray, size: int, share: float = 1.0) -> np.ndar
     """Returns the middle of a picture, uint8 `[size, size, 3]`.
 
     Args:
-      picture: uint8 `[H, W, 3]`.
-      size: Pixels along a side.
-      share: Side of the square that is cut out, as a share of the picture's shorter side.
+        picture: uint8 `[H, W, 3]`.
+        size: Pixels along a side.
+        share: Side of the square that is cut out, as a share of the picture's shorter side.
     """
     if picture.shape == (size, size, 3) and share == 1.0:
         return picture
@@ -57,14 +57,14 @@ def center_square(picture: np.ndarray, size: int, share: float = 1.0) -> np.ndar
 class RandomResizedCrop:
     """Cuts a random part out of a picture, resizes it, and mirrors it half of the time.
 
-    The draw is a pure function of (seed, record, update). The seed needs no secrecy: augmentation
+    The draw is a pure function of (seed, example, step). The seed needs no secrecy: augmentation
     is no part of the guarantee.
 
     Attributes:
-      scale: Bounds of the share of the area that is cut out.
-      ratio: Bounds of the part's width over height.
-      flip: Whether to mirror left and right. Off where captions say left and right.
-      seed: Seed of the draws.
+        scale: Bounds of the share of the area that is cut out.
+        ratio: Bounds of the part's width over height.
+        flip: Whether to mirror left and right. Off where captions say left and right.
+        seed: Seed of the draws.
     """
 
     scale: tuple[float, float] = (0.2, 1.0)
@@ -78,11 +78,11 @@ class RandomResizedCrop:
         if not (_is_pair(self.ratio) and 0 < self.ratio[0] <= self.ratio[1]):
             raise ValueError(f"ratio must be two increasing positive numbers, got {self.ratio}.")
 
-    def __call__(self, picture: np.ndarray, size: int, record: int, update: int) -> np.ndarray:
+    def __call__(self, picture: np.ndarray, size: int, example: int, step: int) -> np.ndarray:
         """Returns the part, uint8 `[size, size, 3]`."""
-        # Record and update each fill a 64-bit word of the counter: no two draws share numbers.
+        # Example and step each fill a 64-bit word of the counter: no two draws share numbers.
         # (As Python integers: NumPy's would overflow.)
-        counter = int(update) << 192 | int(record) << 128
+        counter = int(step) << 192 | int(example) << 128
         philox = np.random.Philox(key=self.seed, counter=counter)
         rng = np.random.Generator(philox)
         part = _cut(picture, self._box(picture, rng), size)

@@ -20,16 +20,16 @@ def export_with_report(
     """Exports any Keras model by `model.export`, with its privacy report in the bundle's assets.
 
     Args:
-        model: a built model.
-        path: the folder to write; a SavedModel that is already there is replaced.
-        privacy_report: the report of the training run, stored as it is.
+        model: A built model.
+        path: The folder to write; a SavedModel that is already there is replaced.
+        privacy_report: The report of the training run, stored as it is.
 
     Returns:
         The folder written.
 
     Raises:
-        FileExistsError: if `path` exists and is not a SavedModel.
-        TypeError: if the report cannot be written as JSON.
+        FileExistsError: If `path` exists and is not a SavedModel.
+        TypeError: If the report cannot be written as JSON.
     """
     with new_bundle(path, privacy_report) as folder:
         model.export(folder, verbose=False)

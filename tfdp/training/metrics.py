@@ -10,7 +10,7 @@ from keras.src.losses.loss import reduce_values
 from keras.src.trainers import compile_utils
 
 from tfdp.clipping import per_example_loss
-from tfdp.clipping.forward import with_rows
+from tfdp.clipping.examples import only_examples
 
 
 def update_metrics(
@@ -39,7 +39,7 @@ def update_metrics(
     """
     weight = tf.cast(used, tf.float32)
     # Zeros, since NaN times a weight of zero is NaN.
-    y, outputs, losses, sample_weight = with_rows(used, (y, outputs, losses, sample_weight))
+    y, outputs, losses, sample_weight = only_examples(used, (y, outputs, losses, sample_weight))
     model._loss_tracker.update_state(losses + _penalty(model), sample_weight=weight)
     metrics = model._compile_metrics
     if outputs is None or metrics is None:

@@ -182,7 +182,7 @@ def best_microbatch_size(
     x, y, sample_weight, valid = source.fetch(tf.zeros([each], tf.int64), tf.zeros([], tf.int64))
     batch = Batch(x, y, sample_weight, valid, tf.zeros([2], tf.int32))
     drawn, probabilities = _drawn_in_a_step(plan)
-    best = clipped.rows_at_once(batch, drawn * each, probabilities, replicas)
+    best = clipped.best_microbatch_size(batch, drawn * each, probabilities, replicas)
     return max(1, best // each) * each
 
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from tfdp.clipping import Automatic, Batch, ClippedGradient, Clipping, Flat, PerLayer
-from tfdp.clipping.totals import added, no_sums
-from tfdp.privacy import AutomaticClipping, PerLayerClipping, PrivacyPlan, QuantileClipping
+from tfdp.clipping import Batch, ClippedGradient
+from tfdp.clipping.factors import added, no_sums
+from tfdp.privacy import PrivacyPlan, QuantileClipping
 from tfdp.privacy.grid import Grid
 from tfdp.privacy.noise import NoiseKey, NoisyGradients, privatize, privatize_on_grid
 from tfdp.training.compiled import Compiled
@@ -59,7 +59,8 @@ class PrivateStep:
         self.clipped = ClippedGradient(
             model,
             compiled.loss,
-            _clipping_of(plan),
+            plan.clip_norm,
+            clipping=plan.clipping,
             engine=compiled.engine,
             with_outputs=model._compile_metrics is not None,
             jit_compile=_jit_compile(model),
@@ -179,7 +180,7 @@ class PrivateStep:
         """Adds the sums of a microbatch that ``_accumulate_one`` left out on this replica."""
 
         def with_them() -> list[tf.Tensor]:
-            part = self.clipped.with_rows_cut_out(*self._arguments(batch))
+            part = self.clipped.skipping_overflows(*self._arguments(batch))
             return added(totals.sums, part.sums)
 
         return totals._replace(sums=tf.cond(complete, lambda: totals.sums, with_them))
@@ -264,16 +265,6 @@ class AdaptiveClipNorm:
         factor = tf.exp(-self._rate * (under - self._quantile))
         limits = self._start / _FURTHEST, self._start * _FURTHEST
         self._variable.assign(tf.clip_by_value(self.clip_norm * factor, *limits))
-
-
-def _clipping_of(plan: PrivacyPlan) -> Clipping:
-    """Returns what clips as the plan says; its sensitivity is the plan's clip norm."""
-    clipping = plan.clipping
-    if isinstance(clipping, AutomaticClipping):
-        return Automatic(plan.clip_norm, clipping.gamma)
-    if isinstance(clipping, PerLayerClipping):
-        return PerLayer(dict(clipping.bounds) or plan.clip_norm)
-    return Flat(plan.clip_norm)
 
 
 def _jit_compile(model: keras.Model) -> bool | str:

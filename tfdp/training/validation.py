@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp import checks
-from tfdp.clipping.engines import check_engine, checked_jit_compile
+from tfdp.clipping.clipped_gradient import check_engine, checked_jit_compile
 from tfdp.data import ExampleSource
 from tfdp.optimizers import PrivateOptimizer
 from tfdp.privacy import Ledger, PrivacyPlan
