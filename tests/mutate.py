@@ -43,14 +43,14 @@ MUTATIONS = (
     Mutation(
         "one_key_for_all_weights",
         "tfdp/privacy/noise.py",
-        'f"{update}/{i}"',
-        'f"{update}"',
+        'f"{step}/{i}"',
+        'f"{step}"',
         f"{NOISE}::test_noise_is_independent_across_weights_and_steps",
     ),
     Mutation(
         "one_key_for_all_updates",
         "tfdp/privacy/noise.py",
-        'f"{update}/{i}"',
+        'f"{step}/{i}"',
         'f"{i}"',
         f"{NOISE}::test_noise_is_independent_across_weights_and_steps",
     ),
@@ -120,9 +120,9 @@ MUTATIONS = (
     Mutation(
         "removals_only",
         "tfdp/privacy/accounting/pld.py",
-        "            self._neighbours.append(AdjacencyType.ADD)",
-        "            pass",
-        "tests/privacy/test_calibration.py -k added_record",
+        "for neighbor in (AdjacencyType.REMOVE, AdjacencyType.ADD)",
+        "for neighbor in (AdjacencyType.REMOVE,)",
+        "tests/privacy/test_calibration.py -k added_example",
     ),
     Mutation(
         "odd_values_cast",
@@ -196,16 +196,24 @@ MUTATIONS = (
     ),
     Mutation(
         "ledger_not_flushed",
-        "tfdp/privacy/_ledger_file.py",
+        "tfdp/files/whole.py",
         "os.fsync(",
         "(lambda _: None)(",
         "tests/privacy/test_ledger.py",
     ),
     Mutation(
         "count_not_flushed",
-        "tfdp/privacy/_ledger_file.py",
+        "tfdp/privacy/ledger_file.py",
         "os.fdatasync(",
         "(lambda _: None)(",
+        "tests/privacy/test_ledger.py",
+    ),
+    Mutation(
+        "line_end_before_its_line",
+        "tfdp/privacy/ledger_file.py",
+        "            _pwrite(descriptor, tail.last[:-1], before.used)\n"
+        "            os.fdatasync(descriptor)\n",
+        "            _pwrite(descriptor, tail.last[:-1], before.used)\n",
         "tests/privacy/test_ledger.py",
     ),
     Mutation(

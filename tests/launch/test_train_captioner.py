@@ -17,7 +17,8 @@ from launch import _captioner_setup as setup
 from launch._workdir import Workdir
 from tests.conftest import ROOT, child_code
 from tests.forks import Fork
-from tfdp.privacy import Ledger, PrivacyPlan, build_report, verify
+from tfdp.privacy import Ledger, PrivacyPlan, verify
+from tfdp.privacy.report import build_report
 
 STEPS = 20
 GOING_ON = r"Going on: (\d+) steps are counted, the weights have (\d+) of them, (\d+) are left"
@@ -129,7 +130,7 @@ def test_the_run_ends_with_everything_in_the_workdir(finished):
         "epsilon_pld",
         "epsilon_without_amplification",
         "noise_multiplier",
-        "l2_norm_clip",
+        "clip_norm",
         "sampling_probability",
         "expected_batch_size",
         "sampling",

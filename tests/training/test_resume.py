@@ -8,7 +8,8 @@ import tensorflow as tf
 import tfdp
 from tests.training.models import classifier, compiled, separable
 from tfdp.data import IndexableSource
-from tfdp.privacy import Ledger, LedgerError
+from tfdp.privacy import Ledger
+from tfdp.privacy.ledger import LedgerError
 from tfdp.privacy.noise import NoiseKey
 from tfdp.sampling import PoissonSampler
 from tfdp.training import CheckpointEvery, TrainingLog
@@ -131,7 +132,7 @@ def test_an_step_that_cannot_be_entered_is_not_made(tmp_path):
     plan = tfdp.PrivacyPlan(500, 500, STEPS, 1.0, noise_multiplier=1.0, delta=1e-5)
     with Ledger(tmp_path / "ledger.jsonl") as ledger:
         model = compiled(classifier(), plan, ledger=ledger)
-        with pytest.raises(LedgerError, match="no (update|step) is made"):
+        with pytest.raises(LedgerError, match="no step is made"):
             model.fit(*separable(), verbose=0, callbacks=[TidyPerson()])
     assert len(weights) == 2
     for entered, left in zip(weights[-1], model.get_weights(), strict=True):

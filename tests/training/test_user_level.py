@@ -76,7 +76,7 @@ def test_the_report_names_users_and_counts_them():
     model = compiled(classifier(), p)
     model.fit(features, labels, user_ids=np.arange(100) % 20, verbose=0)
     report = model.privacy_report()
-    assert report["unit"].startswith("one person: all records with one group id")
+    assert report["unit"].startswith("one user: all examples with one user id")
     assert (report["num_examples"], report["expected_batch_size"]) == (20, 4)
     assert report["epsilon"] == p.epsilon
     assert "persons who belong together" in report.summary_text()

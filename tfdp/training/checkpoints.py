@@ -10,7 +10,8 @@ import time
 import keras
 import tensorflow as tf
 
-from tfdp.privacy import Ledger, LedgerError
+from tfdp.privacy import Ledger
+from tfdp.privacy.ledger import LedgerError
 from tfdp.training.compiled import Compiled
 from tfdp.training.strategies import is_first_worker
 

@@ -67,7 +67,7 @@ def private_steps(
                 stream.count(step),
                 run.step.randomness(noise, step),
                 before_release=functools.partial(
-                    ledger.record, settings, stream=stream_name, update=number
+                    ledger.record, settings, stream=stream_name, step=number
                 ),
             )
             progress.add(*counts)

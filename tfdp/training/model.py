@@ -12,7 +12,8 @@ import tensorflow as tf
 from tfdp.clipping import per_example_loss
 from tfdp.data import ExampleSource, as_source, batches
 from tfdp.optimizers import PrivateOptimizer
-from tfdp.privacy import Ledger, PrivacyPlan, PrivacyReport, build_report
+from tfdp.privacy import Ledger, PrivacyPlan, PrivacyReport
+from tfdp.privacy.report import build_report
 from tfdp.privacy.spenders import note_training
 from tfdp.training import validation
 from tfdp.training.compiled import Compiled, fingerprint, with_earlier_spending

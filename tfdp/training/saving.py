@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tfdp.privacy import Ledger, PrivacyReport
 from tfdp.privacy.ledger import FILE_NAME as LEDGER
-from tfdp.privacy.verification import REPORT_NAME as REPORT
+from tfdp.privacy.report import FILE_NAME as REPORT
 from tfdp.training.compiled import Compiled
 
 _PAGE = "privacy_report.html"

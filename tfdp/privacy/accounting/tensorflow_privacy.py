@@ -1,21 +1,31 @@
-"""tensorflow-privacy's own privacy statement."""
+"""The one door to tensorflow-privacy: its accountants, and its own privacy statement.
+
+Importing the package loads estimators that TensorFlow no longer has. Its documented switch for
+stand-alone use, set here and nowhere else, leaves the analysis code, which is all we need.
+"""
 
 from __future__ import annotations
 
 import math
+import sys
 
-from tfdp.privacy.accounting._tensorflow_privacy import (
+sys.skip_tf_privacy_import = True  # type: ignore[attr-defined]
+
+from tensorflow_privacy.privacy.analysis.compute_dp_sgd_privacy_lib import (  # noqa: E402
     AccountantType,
     compute_dp_sgd_privacy_statement,
 )
-from tfdp.privacy.settings import Segment
+
+from tfdp.privacy.settings import Segment  # noqa: E402
+
+__all__ = ["AccountantType", "tensorflow_privacy_statement"]
 
 
 def tensorflow_privacy_statement(segment: Segment, delta: float) -> str | None:
-    """The statement of `compute_dp_sgd_privacy_statement` on one segment.
+    """Returns the statement of `compute_dp_sgd_privacy_statement` on one segment.
 
     It speaks of add-or-remove-one and gives both the figure for Poisson sampling and the one
-    for a use of every record once an epoch. It has no words for replacement, for an unknown
+    for a use of every example once an epoch. It has no words for replacement, for an unknown
     order or for zero noise, and its own divergence rounds to less than zero at enormous noise:
     None then.
     """
@@ -41,9 +51,9 @@ def tensorflow_privacy_statement(segment: Segment, delta: float) -> str | None:
 
 
 def _epochs(segment: Segment) -> float:
-    """Passes over the data, such that the statement's own ceil(epochs / q) gives the steps."""
-    rate = segment.settings.sampling_probability
-    epochs = segment.steps * rate
-    while math.ceil(epochs / rate) > segment.steps:
+    """Returns passes over the data for which the statement's own ceil(epochs / q) is the steps."""
+    q = segment.settings.sampling_probability
+    epochs = segment.steps * q
+    while math.ceil(epochs / q) > segment.steps:
         epochs = math.nextafter(epochs, 0.0)
     return epochs
