@@ -16,10 +16,10 @@ from tfdp.clipping.factors import PerExampleGradients, clip_factors, clipped_sum
 from tfdp.clipping.forward import Forward
 from tfdp.clipping.layer_plan import Plan
 from tfdp.clipping.look_over import look_over
+from tfdp.clipping.mapped import vectorized
 from tfdp.clipping.microbatch_size import best_microbatch_size
 from tfdp.clipping.rejections import refuse_mixing_layers
 from tfdp.clipping.single_pass import single_pass
-from tfdp.clipping.vectorized import vectorized
 from tfdp.clipping.xla import require_float32_products
 from tfdp.privacy.clipping import FlatClipping, PerLayerClipping, settled
 
