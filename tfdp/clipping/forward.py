@@ -10,8 +10,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfdp.clipping.example_losses import losses_one_by_one
 from tfdp.clipping.examples import with_mask_of
-from tfdp.clipping.losses import losses_one_by_one
 from tfdp.clipping.rules.registry import replaced
 
 # Losses are multiplied by this number where layers compute in float16, whose smallest numbers are

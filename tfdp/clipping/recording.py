@@ -160,7 +160,7 @@ class Recorder:
 
     def _uncovered(self, variable: keras.Variable) -> None:
         raise AssertionError(
-            f"The weight {variable.path} was read where it was not when the model was surveyed: "
+            f"The weight {variable.path} was read in another place than in the model check: "
             "the model's call must do the same on every trace."
         )
 
