@@ -147,16 +147,16 @@ MUTATIONS = (
     ),
     Mutation(
         "runs_share_noise",
-        "tfdp/transfer/seeds.py",
+        "tfdp/transfer/release_budget.py",
         "NoiseKey.from_seed(seed).child(_words(purpose))",
         'NoiseKey.from_seed(seed).child("")',
         "tests/transfer/test_seeds.py",
     ),
     Mutation(
         "held_out_by_place",
-        "tfdp/transfer/held_out.py",
-        '    if adjacency == "replace_one":\n        return _places(len(rows), share), len(rows)\n',
-        "    return _places(len(rows), share), len(rows)\n",
+        "tfdp/transfer/studies/held_out.py",
+        '    if adjacency == "replace_one":\n        return _places(len(data), share), len(data)\n',
+        "    return _places(len(data), share), len(data)\n",
         "tests/transfer/test_held_out.py",
     ),
     Mutation(
@@ -315,17 +315,17 @@ MUTATIONS = (
     ),
     Mutation(
         "first_step_of_a_head_not_clipped",
-        "tfdp/transfer/sums.py",
+        "tfdp/transfer/clipped_sums.py",
         "self._factors * _clipping(norms, clip_norm))",
         "self._factors)",
-        "tests/transfer/test_sums.py -k closed_form",
+        "tests/transfer/test_clipped_sums.py -k closed_form",
     ),
     Mutation(
         "first_step_of_a_head_forgets_its_label",
-        "tfdp/transfer/sums.py",
+        "tfdp/transfer/clipped_sums.py",
         "(1 - probabilities) ** 2)",
         "probabilities**2)",
-        "tests/transfer/test_sums.py -k closed_form",
+        "tests/transfer/test_clipped_sums.py -k closed_form",
     ),
     Mutation(
         "convolution_forgets_a_place",
