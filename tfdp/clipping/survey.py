@@ -27,7 +27,7 @@ from tfdp.clipping.memory import (
 )
 from tfdp.clipping.plan import CallKey, Mapping, Plan
 from tfdp.clipping.recording import Frame, Recorder, RecordingScope
-from tfdp.clipping.refusals import refuse_writes
+from tfdp.clipping.refusals import refuse_unseeded_draws, refuse_writes
 from tfdp.clipping.rules import rule_for
 from tfdp.clipping.terms import Term
 
@@ -266,6 +266,7 @@ class _Surveyor(Recorder):
             *values, *fields, tf.TensorSpec([rows], tf.bool), seed
         )
         refuse_writes(traced.graph, forward.model)
+        refuse_unseeded_draws(traced.graph, forward.model)
         return surveyors[0]
 
     def tap(self, tensor, terms):
