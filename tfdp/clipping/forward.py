@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfdp.clipping.example_losses import losses_one_by_one
 from tfdp.clipping.examples import with_mask_of
+from tfdp.clipping.image_layers import image_layers_of, images_kept_apart
 from tfdp.clipping.rules.registry import replaced
 
 # Losses are multiplied by this number where layers compute in float16, whose smallest numbers are
@@ -25,6 +26,7 @@ class Forward:
     Attributes:
       trainable: The variables whose gradients are clipped.
       state: The other variables that the model reads.
+      tables: The layers that look up ids in a table.
       layers: The layers that lead to trainable weights, the model itself among them.
       half_precision: Whether any of them computes in half precision.
       loss_scale: What gradients are scaled by on their way through the model.
@@ -42,7 +44,8 @@ class Forward:
         dtypes = {layer.compute_dtype for layer in self.layers}
         self.half_precision = bool(dtypes & {"float16", "bfloat16"})
         self.loss_scale = FLOAT16_LOSS_SCALE if "float16" in dtypes else 1.0
-        self._tables = [layer for layer in model._flatten_layers() if _is_plain_table(layer)]
+        self.tables = [layer for layer in model._flatten_layers() if _is_plain_table(layer)]
+        self._images = image_layers_of(model)
         self._takes_training = model._call_has_training_arg
 
     def mapping(self, weights: Sequence, state: Sequence, seed: tf.Tensor) -> list:
@@ -59,7 +62,7 @@ class Forward:
 
     def outputs(self, x: Any) -> Any:
         """Returns the model's outputs in training; call it inside a stateless scope."""
-        with _impossible_ids_as_nan(self._tables):
+        with _impossible_ids_as_nan(self.tables), images_kept_apart(self._images):
             return self.model(x, training=True) if self._takes_training else self.model(x)
 
     def losses(self, x: Any, y: Any, sample_weight: Any) -> tuple[tf.Tensor, Any]:

@@ -1,11 +1,11 @@
-"""Made-up examples, and weights that let them through to the outputs."""
+"""Synthetic inputs, and weights that let them through to the outputs."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -14,26 +14,94 @@ import tensorflow as tf
 from tfdp.clipping.examples import Batch
 
 _SEED = 20210607
-# Where floating-point numbers are drawn from, in turn, and the lesser of two ids. Any vocabulary
-# has 0 and 1, but 0 may be masked.
-_RANGES = ((0.0, 2.0, 0), (0.0, 1.0, 1), (1.0, 2.0, 0), (-1.0, 1.0, 1))
+_PIXELS = 256
+
+
+class _Draw(NamedTuple):
+    """How one pair of batches is drawn.
+
+    Attributes:
+      low: Floating-point inputs are at least this.
+      high: And less than this.
+      whole: Whether they are rounded down, as pixels are.
+      lesser_id: The least id. Any vocabulary has 0 and 1, but 0 may be masked.
+      only_padding: Whether an example may hold zeros only, which often stand for padding.
+    """
+
+    low: float
+    high: float
+    whole: bool = False
+    lesser_id: int = 0
+    only_padding: bool = False
+
+
+_DRAWS = (
+    _Draw(0, 2),
+    _Draw(0, 1, lesser_id=1),
+    _Draw(-1, 2, only_padding=True),
+    _Draw(0, _PIXELS, whole=True),
+    _Draw(1, 2, lesser_id=1),
+)
+# A layer that draws random numbers may mix examples for some of them only.
+_MORE_DRAWS = (_DRAWS[3], _DRAWS[1], _DRAWS[3], _DRAWS[2], _DRAWS[3], _DRAWS[1], _DRAWS[3])
 # A weight all of whose entries are smaller hides what comes before it.
 _FAINT = 1e-3
+# How many words of a vocabulary text is drawn from.
+_WORDS = 1000
+
+Vocabularies = tuple[tuple[int | np.ndarray, ...], tuple[bytes, ...]]
 
 
-def made_up_pairs(batch: Batch, examples: Any = None) -> Iterator[tuple[Batch, Batch]]:
-    """Yields pairs of batches that differ in every entry of their first row, and there only.
+def made_up_pairs(
+    batch: Batch, examples: Any = None, known: Vocabularies = ((2,), ()), random: bool = False
+) -> Iterator[tuple[Batch, Batch]]:
+    """Yields pairs of batches that differ in their first example only.
 
     Args:
       batch: Gives structure, shapes and dtypes.
-      examples: Public (x, y) or (x, y, sample_weight) to use instead of random numbers: at least
-        two rows, which differ.
+      examples: Public (x, y) or (x, y, sample_weight) to use instead of synthetic inputs: at
+        least two examples, which differ.
+      known: What ids and words are drawn from; see ``vocabularies_of``.
+      random: Whether to yield more pairs, for layers that mix only for some random numbers.
     """
-    if examples is not None:
-        yield _given(batch, examples)
-        return
-    for numbers in _RANGES:
-        yield _drawn(batch, *numbers, other=False), _drawn(batch, *numbers, other=True)
+    draws = _DRAWS + (_MORE_DRAWS if random else ())
+    for index, draw in enumerate(draws):
+        seed = tf.constant([1, 2 + index])
+        if examples is not None:
+            pair = _given(batch, examples)
+            yield pair[0]._replace(seed=seed), pair[1]._replace(seed=seed)
+            if not random:
+                return
+            continue
+        ids, words = known
+        pool = ids[index % len(ids)]
+        one, other = (_drawn(batch, draw, index, pool, words, other=way) for way in (False, True))
+        yield one._replace(seed=seed), other._replace(seed=seed)
+
+
+def vocabularies_of(model: keras.Model, tables: Iterable[keras.layers.Embedding]) -> Vocabularies:
+    """Returns the pools that ids are drawn from, in turn, and the words that text is drawn from.
+
+    Ids are spread over the largest and the smallest table. For several inputs the largest may
+    be too large; those ids read as NaN, and the next pool is tried.
+
+    Args:
+      model: Its layers that look up words are asked for them.
+      tables: Its layers that look up ids.
+    """
+    sizes = {layer.input_dim for layer in tables if layer.input_dim > 1}
+    pools: list[int | np.ndarray] = [*dict.fromkeys((max(sizes), min(sizes)))] if sizes else []
+    words: list[bytes] = []
+    for layer in model._flatten_layers():
+        if isinstance(layer, keras.layers.IntegerLookup):
+            found = layer.get_vocabulary(include_special_tokens=False)
+            pools.append(np.array([*found[:_WORDS], -2], "int64"))  # and one that it has not
+        elif isinstance(layer, keras.layers.StringLookup | keras.layers.TextVectorization):
+            found = layer.get_vocabulary(include_special_tokens=False)
+            words += [word.encode() for word in found[:_WORDS]]
+    texts = [b"a", b"b", *words, b"a b", b"b a a"]  # of unequal lengths, in words
+    # Without tables, integers may well be pixels.
+    return (*pools, 2) if pools else (2, _PIXELS), tuple(texts)
 
 
 def with_faint_weights_raised(weights: list[tf.Tensor]) -> list[tf.Tensor]:
@@ -53,45 +121,76 @@ def _raised(value: tf.Tensor, seed: int) -> tf.Tensor:
     return tf.cast(noise, value.dtype)
 
 
-def _drawn(batch: Batch, low: float, high: float, lesser_id: int, *, other: bool) -> Batch:
-    """Draws rows of the batch's kind; ``other`` moves the first by half the range.
+def _drawn(
+    batch: Batch, draw: _Draw, index: int, pool: int | np.ndarray, words: tuple, *, other: bool
+) -> Batch:
+    """Draws examples of the batch's kind; ``other`` replaces the first.
 
-    Only inputs begin at ``lesser_id``: targets are classes, of which there may be two.
+    Numbers move by half of their range. Ids and words come from the lower end of their pools, and
+    for ``other`` from the upper end, so that their averages differ too. Targets are classes, of
+    which there may be two.
     """
     fields = (batch.x, batch.y, batch.sample_weight)
     rows = _rows_unlike_any_axis(fields)
-    generator = np.random.default_rng(_SEED)
+    generator = np.random.default_rng([_SEED, index])
 
-    def draw(leaf):
+    def shares(leaf):
+        found = generator.uniform(size=(rows, *leaf.shape[1:]))
+        if other:
+            found[:1] = (found[:1] + 0.5) % 1
+        return found
+
+    def ends(leaf):
+        found = generator.uniform(size=(rows, *leaf.shape[1:]))
+        found[:1] **= 4
+        if other:
+            found[:1] = np.nextafter(1, 0) - found[:1]
+        return found
+
+    def number(leaf, share):
+        values = draw.low + (draw.high - draw.low) * share
+        return _cast(np.floor(values) if draw.whole else values, leaf)
+
+    def inputs(leaf):
+        if leaf.dtype.is_floating or leaf.dtype.is_complex:
+            return number(leaf, shares(leaf))
+        share = ends(leaf)
+        if leaf.dtype == tf.string:
+            return tf.constant(np.array(words)[_places(share, len(words))], tf.string)
+        if not leaf.dtype.is_integer:
+            return _cast(share < 0.5, leaf)
+        if isinstance(pool, np.ndarray):
+            return _cast(pool[_places(share, len(pool))], leaf)
+        ids = draw.lesser_id + _places(share, max(2, pool - draw.lesser_id))
+        if not draw.lesser_id and not draw.only_padding:
+            _leave_something_unmasked(ids)
+        return _cast(ids, leaf)
+
+    def targets(leaf):
         if leaf is None:
             return None
-        share = generator.uniform(size=(rows, *leaf.shape[1:]))
-        if other:
-            share[:1] = (share[:1] + 0.5) % 1
+        share = shares(leaf)
         if leaf.dtype == tf.string:
-            values = np.where(share < 0.5, b"a", b"b")
-        elif leaf.dtype.is_floating or leaf.dtype.is_complex:
-            values = low + (high - low) * share
-        else:
-            values = share < 0.5  # ids and classes that any vocabulary has, 0 and 1
-            if not lesser_id:
-                _leave_something_unmasked(values)
-        return tf.constant(values, leaf.dtype) if leaf.dtype == tf.string else _cast(values, leaf)
+            return tf.constant(np.where(share < 0.5, b"a", b"b"), tf.string)
+        if leaf.dtype.is_floating or leaf.dtype.is_complex:
+            return _cast(draw.low + min(draw.high - draw.low, 2) * share, leaf)
+        return _cast(share < 0.5, leaf)
 
-    x, y, sample_weight = keras.tree.map_structure(draw, fields)
-    x = keras.tree.map_structure(lambda ids: _moved(ids, lesser_id), x)
+    x = keras.tree.map_structure(inputs, batch.x)
+    y, sample_weight = keras.tree.map_structure(targets, (batch.y, batch.sample_weight))
     return Batch(x, y, sample_weight, tf.ones([rows], tf.bool), tf.constant([1, 2]))
 
 
-def _moved(leaf: tf.Tensor, by: int) -> tf.Tensor:
-    return leaf + tf.cast(by, leaf.dtype) if leaf.dtype.is_integer else leaf
+def _places(share: np.ndarray, count: int) -> np.ndarray:
+    """Returns whole numbers below ``count``, by shares below 1."""
+    return np.floor(share * count).astype("int64")
 
 
 def _leave_something_unmasked(ids: np.ndarray) -> None:
     """Sets the first entry of rows of zeros only to 1: zero often stands for padding."""
     if ids.ndim > 1 and ids.size:
         rows = ids.reshape(len(ids), -1)
-        rows[:, 0] |= ~rows.any(axis=1)
+        rows[:, 0] += ~rows.any(axis=1)
 
 
 def _cast(values: np.ndarray, leaf: Any) -> tf.Tensor:

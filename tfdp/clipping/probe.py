@@ -1,4 +1,4 @@
-"""Numerical checks of a model on made-up examples, before it sees a private one.
+"""Numerical checks of a model on synthetic inputs, before it sees a private one.
 
 They guard what cannot be read off a model's layers: whether code of the user's own lets one
 example reach another's loss, and whether a rule of the user's own is right.
@@ -36,38 +36,50 @@ def refuse_mixing(forward: Forward, batch: Batch, examples: Any = None) -> Batch
     """Changes one example and looks at the losses and outputs of the others.
 
     Returns:
-      The examples on which the model could be looked over.
+      The examples on which the model could be checked.
 
     Args:
       forward: The model and its loss.
       batch: Gives structure, shapes and dtypes.
-      examples: Public examples to use instead of made-up ones; see ``made_up_pairs``.
+      examples: Public examples to use instead of synthetic inputs; see ``made_up_pairs``.
 
     Raises:
       UnsupportedLayerError: Names the layer through which examples mix, or says why that could
         not be found out. Or the model adds losses of its own.
     """
-    reason, probed, values = "", None, _values(forward)
-    for pair in made_up_pairs(batch, examples):
-        found, other = (_run(forward, values, one) for one in pair)
+    reason, probed, seen, values = "", None, None, _values(forward)
+    unknown, known = layers_to_try(forward.model), vocabularies_of(forward.model, forward.tables)
+    for pair in made_up_pairs(batch, examples, known, random=draw_numbers(unknown)):
+        try:
+            found, other = (_run(forward, values, one) for one in pair)
+        except (tf.errors.InvalidArgumentError, ValueError) as error:
+            if probed is None and not isinstance(error, tf.errors.InvalidArgumentError):
+                raise
+            reason = f"the model does not take them ({type(error).__name__})"
+            continue
         if not np.isfinite([found[0], other[0]]).all():
             reason = "their loss is not finite"
             continue
         _refuse_difference(forward, pair, found, other)
-        if _first_differs(found, other):  # else nothing was seen
-            return pair[0]
         probed = probed or pair[0]
+        if seen is None and _first_differs(found, other):  # else nothing was seen
+            seen = pair[0]
+        if seen is not None and not unknown:
+            break
+    if seen is not None:
+        return seen
     if probed is not None:  # a signal that fades out on its way hides nothing but itself
         warnings.warn(
-            f"The outputs of {forward.model.name!r} are the same for all made-up examples: those "
-            "that mix could go unnoticed. Give examples that are not private as public_examples.",
+            f"The outputs of {forward.model.name!r} are the same for all synthetic inputs: layers "
+            "that mix examples could go unnoticed. Give examples that are not private as "
+            "public_examples.",
             stacklevel=2,
         )
         return probed
-    source = "made-up examples" if examples is None else "public_examples"
+    source = "synthetic inputs" if examples is None else "public_examples"
     raise UnsupportedLayerError(
         f"It cannot be checked on {source} that the model {forward.model.name!r} keeps examples "
-        f"apart: {reason}. Give examples of its kind that are not private, two rows or more, as "
+        f"apart: {reason}. Give examples of its kind that are not private, two or more, as "
         "public_examples=(x, y)."
     )
 
@@ -101,7 +113,7 @@ def refuse_wrong_rules(forward: Forward, examples: Batch, plan: Plan) -> None:
     share = 0.1 if forward.half_precision else 1e-3
     if not np.isfinite(errors).all():
         raise UnsupportedLayerError(
-            f"The gradient of the model {forward.model.name!r} is not finite on made-up examples, "
+            f"The gradient of the model {forward.model.name!r} is not finite on synthetic inputs, "
             "so that the rules of its layers cannot be checked. Give examples of its kind that "
             "are not private, two rows or more, as public_examples=(x, y)."
         )
@@ -200,8 +212,17 @@ def _values(forward: Forward) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
 
 
 def _refuse_difference(forward: Forward, batches: tuple, found: tuple, other: tuple) -> None:
-    if _others_agree(forward, _arrays(found), _arrays(other), batches[0].mask.shape[0]):
+    rows = batches[0].mask.shape[0]
+    if _others_agree(forward, _arrays(found), _arrays(other), rows):
         return
+    again = _run(forward, _values(forward), batches[0])
+    if not _others_agree(forward, _arrays(found), _arrays(again), rows):
+        raise UnsupportedLayerError(
+            f"{_first_mixing_call(forward, (batches[0], batches[0]))} draws random numbers that "
+            "do not come from a keras.random.SeedGenerator of the layer, so that it cannot be "
+            "checked. Draw them with keras.random and such a seed, or apply it in the data "
+            "pipeline, before fit."
+        )
     raise UnsupportedLayerError(
         f"One example changes another's loss through {_first_mixing_call(forward, batches)}, so "
         "that no example's gradient can be bounded. What is computed for an example may depend "
@@ -254,13 +275,19 @@ def _others_agree(forward: Forward, a: list[np.ndarray], b: list[np.ndarray], ro
     """Whether all rows but the first are equal, up to rounding."""
     share = 1e-3 if forward.half_precision else 1e-5
     return all(
-        np.allclose(one[1:], other[1:], rtol=share, atol=share * np.abs(one).max(initial=1e-6))
+        one.shape == other.shape
+        and np.allclose(one[1:], other[1:], share, share * _largest(one), equal_nan=True)
         for one, other in zip(a, b, strict=True)
         if len(one) == rows
     )
 
 
+def _largest(values: np.ndarray) -> float:
+    finite = np.abs(values[np.isfinite(values)])
+    return finite.max(initial=1e-6)
+
+
 def _first_differs(found: tuple, other: tuple) -> bool:
     """Whether the first example's outputs changed with it; its loss, where no output has floats."""
     ours, theirs = (_arrays(outputs) or _arrays(losses) for losses, outputs in (found, other))
-    return any((a[:1] != b[:1]).any() for a, b in zip(ours, theirs, strict=True))
+    return any(not np.array_equal(a[:1], b[:1]) for a, b in zip(ours, theirs, strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import keras
@@ -29,6 +30,32 @@ class CancellingError(UnsupportedLayerError):
     """Uses of a weight cancel so far that rounding hides the norm of their sum."""
 
 
+_PICKED_ONCE = (
+    "picks its augmentations with Python's random module, once, when the step is traced: what "
+    "trains is not what was checked. Apply it to single images in the data pipeline, before fit"
+)
+_JOINS = (
+    "combines every example with another one of the batch, so that no example's gradient can be "
+    "bounded. Leave it out. In a data pipeline, too, it would put one example into two"
+)
+
+#: Layers of Keras and KerasCV that are rejected by the names of their classes, and why.
+_REJECTED = {
+    "AugMix": _PICKED_ONCE,
+    "CutMix": _JOINS,
+    "FourierMix": _JOINS,
+    "MixUp": _JOINS,
+    "Mosaic": _JOINS,
+}
+
+
+def _reject_by_name(layer: keras.layers.Layer) -> None:
+    for base in type(layer).__mro__:
+        if base.__module__.split(".")[0] in ("keras", "keras_cv") and base.__name__ in _REJECTED:
+            why = _REJECTED[base.__name__]
+            raise UnsupportedLayerError(f"{type(layer).__name__} {layer.name!r} {why}.")
+
+
 def refuse_mixing_layers(model: keras.Model) -> None:
     """Raises if a layer mixes the examples of a batch.
 
@@ -40,6 +67,7 @@ def refuse_mixing_layers(model: keras.Model) -> None:
     """
     for layer in model._flatten_layers(include_self=True, recursive=True):
         described = f"{type(layer).__name__} {layer.name!r}"
+        _reject_by_name(layer)
         if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable:
             raise UnsupportedLayerError(
                 f"{described} computes its moments over the batch, so an example's gradient "
@@ -53,6 +81,11 @@ def refuse_mixing_layers(model: keras.Model) -> None:
                     f"{described} normalizes over the batch axis (axis={axes}), so examples mix. "
                     "Choose axes without 0."
                 )
+        if _pads_to_the_longest(layer):
+            raise UnsupportedLayerError(
+                f"{described} pads every text to the longest one of the batch, so examples mix. "
+                "Give it output_sequence_length."
+            )
         if getattr(layer, "stateful", False):
             raise UnsupportedLayerError(
                 f"{described} is stateful: it hands what it has seen of one batch's examples to "
@@ -63,6 +96,13 @@ def refuse_mixing_layers(model: keras.Model) -> None:
                 f"{described} has an activity regularizer, a loss over the whole batch that "
                 "cannot be clipped by example. Remove it, or add the penalty to the loss."
             )
+
+
+def _pads_to_the_longest(layer: keras.layers.Layer) -> bool:
+    if not isinstance(layer, keras.layers.TextVectorization):
+        return False
+    settings = layer.get_config()
+    return settings["output_mode"] == "int" and settings["output_sequence_length"] is None
 
 
 def refuse_added_losses(losses: list) -> None:
@@ -121,14 +161,49 @@ def refuse_writes(graph: tf.Graph, model: keras.Model) -> None:
     Raises:
       UnsupportedLayerError: Names the operations and the way out.
     """
-    bodies = graph.as_graph_def().library.function
-    nodes = [node for body in bodies for node in body.node_def]
-    operations = [*((op.name, op.type) for op in graph.get_operations())]
-    operations += [(node.name, node.op) for node in nodes]
-    found = sorted(name for name, kind in operations if kind.startswith(_WRITES))
+    found = sorted(name for name, kind in _operations(graph) if kind.startswith(_WRITES))
     if found:
         raise UnsupportedLayerError(
             f"The model {model.name!r} writes to a tf.Variable, table or queue while it trains "
             f"({', '.join(found)}), past the noise. Keep such state in weights of the layer "
             "(self.add_weight(..., trainable=False)), whose steps are dropped, or do without."
         )
+
+
+#: Operations that draw random numbers from a state that TensorFlow keeps.
+_DRAWS = {
+    "Multinomial",
+    "ParameterizedTruncatedNormal",
+    "RandomGamma",
+    "RandomPoissonV2",
+    "RandomShuffle",
+    "RandomStandardNormal",
+    "RandomUniform",
+    "RandomUniformInt",
+    "TruncatedNormal",
+}
+
+
+def refuse_unseeded_draws(graph: tf.Graph, model: keras.Model) -> None:
+    """Raises if the model draws random numbers that do not come from Keras's seeds.
+
+    No two forward passes then agree, so that they show nothing of the model. After
+    ``keras.utils.set_random_seed`` they may agree while the model is checked, and not later.
+
+    Raises:
+      UnsupportedLayerError: Names the operations and the way out.
+    """
+    found = sorted(name for name, kind in _operations(graph) if kind in _DRAWS)
+    if found:
+        raise UnsupportedLayerError(
+            f"The model {model.name!r} draws random numbers that do not come from a "
+            f"keras.random.SeedGenerator ({', '.join(found)}). Use keras.random with the layer's "
+            "own SeedGenerator, or apply the layer in the data pipeline, before fit."
+        )
+
+
+def _operations(graph: tf.Graph) -> Iterator[tuple[str, str]]:
+    """Yields names and kinds of the operations of a graph and of its functions."""
+    yield from ((operation.name, operation.type) for operation in graph.get_operations())
+    for body in graph.as_graph_def().library.function:
+        yield from ((node.name, node.op) for node in body.node_def)

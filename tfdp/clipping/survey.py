@@ -21,7 +21,7 @@ from tfdp.clipping.forward import Forward
 from tfdp.clipping.layer_plan import CallKey, Mapping, Plan
 from tfdp.clipping.microbatch_size import ExampleMemory, activation_bytes
 from tfdp.clipping.recording import Frame, Recorder, RecordingScope
-from tfdp.clipping.rejections import refuse_writes
+from tfdp.clipping.rejections import refuse_unseeded_draws, refuse_writes
 from tfdp.clipping.rules import rule_for
 from tfdp.clipping.terms import Term
 from tfdp.clipping.xla import beyond_xla, mostly_plain_convolutions
@@ -261,6 +261,7 @@ def _trace(forward: Forward, batch: Batch, count: int, widen: bool) -> _Trace:
         *values, *fields, tf.TensorSpec([count], tf.bool), seed
     )
     refuse_writes(traced.graph, forward.model)
+    refuse_unseeded_draws(traced.graph, forward.model)
     return found[0]
 
 
