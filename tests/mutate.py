@@ -113,9 +113,9 @@ MUTATIONS = (
     Mutation(
         "writes_past_the_noise",
         "tfdp/clipping/survey.py",
-        "    refuse_writes(traced.graph, forward.model)\n",
+        "    reject_writes(traced.graph, forward.model)\n",
         "",
-        "tests/clipping/test_probe.py -k writes",
+        "tests/clipping/test_model_check.py -k writes",
     ),
     Mutation(
         "removals_only",

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tests.clipping.models import clipped, floats
 from tests.clipping.reference import squared_error
 from tfdp.clipping import Batch, ClippedGradient, UnsupportedLayerError, per_example_loss
-from tfdp.clipping.image_layers import image_layers_of, images_kept_apart
+from tfdp.clipping.patched_layers import image_layers_of, images_kept_apart
 
 layers = keras.layers
 

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 import keras
-
-if TYPE_CHECKING:
-    import tensorflow as tf
-
-    from tfdp.clipping.forward import Forward
+import tensorflow as tf
 
 
 class ScalarLossError(ValueError):
@@ -56,7 +51,7 @@ def _reject_by_name(layer: keras.layers.Layer) -> None:
             raise UnsupportedLayerError(f"{type(layer).__name__} {layer.name!r} {why}.")
 
 
-def refuse_mixing_layers(model: keras.Model) -> None:
+def reject_mixing_layers(model: keras.Model) -> None:
     """Raises if a layer mixes the examples of a batch.
 
     Batch normalization is accepted where it is frozen (``layer.trainable = False``): it then
@@ -105,7 +100,7 @@ def _pads_to_the_longest(layer: keras.layers.Layer) -> bool:
     return settings["output_mode"] == "int" and settings["output_sequence_length"] is None
 
 
-def refuse_added_losses(losses: list) -> None:
+def reject_added_losses(losses: list) -> None:
     """Raises if layers added losses with ``add_loss`` while the model was called.
 
     Raises:
@@ -119,27 +114,27 @@ def refuse_added_losses(losses: list) -> None:
         )
 
 
-def refuse_rewritten_weights(forward: Forward, before: dict, after: dict) -> None:
+def reject_rewritten_weights(weights: Sequence[keras.Variable], before: dict, after: dict) -> None:
     """Raises if layers assign to trainable weights while the model runs.
 
     Raises:
       UnsupportedLayerError: Names the weights and the way out.
     """
-    rewritten = [v.path for v in forward.trainable if before[id(v)] is not after.get(id(v))]
+    rewritten = [v.path for v in weights if before[id(v)] is not after.get(id(v))]
     if rewritten:
         raise UnsupportedLayerError(
             f"The model rewrites {', '.join(rewritten)} while it runs, as SpectralNormalization "
             "does, so that the gradient is not that of the weight which is trained. Bound weights "
-            "by a constraint (kernel_constraint=...), which acts after the update."
+            "by a constraint (kernel_constraint=...), which acts after the step."
         )
 
 
-def warn_of_dropped_updates(forward: Forward, before: dict, after: dict) -> None:
+def warn_of_dropped_updates(state: Sequence[keras.Variable], before: dict, after: dict) -> None:
     """Warns if layers assigned to variables that are not trained, such as running moments.
 
-    The new values would depend on private records without noise, so they are thrown away.
+    The new values would depend on private examples without noise, so they are thrown away.
     """
-    dropped = [v.path for v in forward.state if before[id(v)] is not after.get(id(v))]
+    dropped = [v.path for v in state if before[id(v)] is not after.get(id(v))]
     if dropped:
         warnings.warn(
             f"The model updates {', '.join(dropped)} while it trains. These updates would hold "
@@ -152,11 +147,11 @@ def warn_of_dropped_updates(forward: Forward, before: dict, after: dict) -> None
 _WRITES = ("Assign", "ResourceApply", "ResourceScatter", "LookupTableI", "QueueEnqueue")
 
 
-def refuse_writes(graph: tf.Graph, model: keras.Model) -> None:
+def reject_writes(graph: tf.Graph, model: keras.Model) -> None:
     """Raises if the model, traced in ``graph``, writes to a ``tf.Variable``, a table or a queue.
 
     What it writes would hold private data without noise. The variables of Keras are no concern
-    here: while the model is looked over, assignments to them are seen and dropped.
+    here: while the model is checked, assignments to them are seen and dropped.
 
     Raises:
       UnsupportedLayerError: Names the operations and the way out.
@@ -166,7 +161,7 @@ def refuse_writes(graph: tf.Graph, model: keras.Model) -> None:
         raise UnsupportedLayerError(
             f"The model {model.name!r} writes to a tf.Variable, table or queue while it trains "
             f"({', '.join(found)}), past the noise. Keep such state in weights of the layer "
-            "(self.add_weight(..., trainable=False)), whose steps are dropped, or do without."
+            "(self.add_weight(..., trainable=False)), whose updates are dropped, or do without."
         )
 
 
@@ -184,7 +179,7 @@ _DRAWS = {
 }
 
 
-def refuse_unseeded_draws(graph: tf.Graph, model: keras.Model) -> None:
+def reject_unseeded_draws(graph: tf.Graph, model: keras.Model) -> None:
     """Raises if the model draws random numbers that do not come from Keras's seeds.
 
     No two forward passes then agree, so that they show nothing of the model. After

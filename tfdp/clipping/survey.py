@@ -21,7 +21,7 @@ from tfdp.clipping.forward import Forward
 from tfdp.clipping.layer_plan import CallKey, Mapping, Plan
 from tfdp.clipping.microbatch_size import ExampleMemory, activation_bytes
 from tfdp.clipping.recording import Frame, Recorder, RecordingScope
-from tfdp.clipping.rejections import refuse_unseeded_draws, refuse_writes
+from tfdp.clipping.rejections import reject_unseeded_draws, reject_writes
 from tfdp.clipping.rules import rule_for
 from tfdp.clipping.terms import Term
 from tfdp.clipping.xla import beyond_xla, mostly_plain_convolutions
@@ -260,8 +260,8 @@ def _trace(forward: Forward, batch: Batch, count: int, widen: bool) -> _Trace:
     traced = tf.function(run, autograph=False).get_concrete_function(
         *values, *fields, tf.TensorSpec([count], tf.bool), seed
     )
-    refuse_writes(traced.graph, forward.model)
-    refuse_unseeded_draws(traced.graph, forward.model)
+    reject_writes(traced.graph, forward.model)
+    reject_unseeded_draws(traced.graph, forward.model)
     return found[0]
 
 
@@ -285,7 +285,7 @@ class _Surveyor(Recorder):
     def _runs_by_rule(self, key, layer):
         return rule_for(layer) is not None
 
-    def _run(self, frame, call, args, kwargs):
+    def losses_and_outputs(self, frame, call, args, kwargs):
         graph = tf.compat.v1.get_default_graph()
         arguments = [tuple(leaf.shape) for leaf in _tensors_of((args, kwargs))]
         seen = Call(frame, graph, graph is self._graph, arguments)

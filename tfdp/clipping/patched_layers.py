@@ -1,7 +1,8 @@
-"""Makes Keras's image layers treat every example of a batch by itself.
+"""Keras layers whose calls are replaced while the model runs, to keep examples apart.
 
-``Equalization`` takes one histogram over the whole batch. ``RandAugment`` holds an
-``Equalization`` and picks it now and then.
+Ids that a table does not hold make their own example NaN, which is then skipped. ``Equalization``
+takes one histogram over the whole batch, and ``RandAugment`` holds an ``Equalization`` and picks it
+now and then: here every example has a histogram of its own.
 """
 
 from __future__ import annotations
@@ -15,11 +16,48 @@ import keras
 import tensorflow as tf
 from keras.src.layers.preprocessing.image_preprocessing import base_image_preprocessing_layer
 
+from tfdp.clipping.examples import with_mask_of
 from tfdp.clipping.rejections import UnsupportedLayerError
 from tfdp.clipping.rules.registry import at_least_float32, replaced
 
 _BY_KERAS = keras.layers.Equalization._equalize_channel
 _ImageLayer = base_image_preprocessing_layer.BaseImagePreprocessingLayer
+
+
+def tables_of(model: keras.Model) -> list[keras.layers.Layer]:
+    """Returns the layers of a model whose call is Keras's own lookup of ids in a table."""
+    calls = (keras.layers.Embedding.call, keras.layers.ReversibleEmbedding.call)
+    return [layer for layer in model._flatten_layers() if type(layer).call in calls]
+
+
+@contextlib.contextmanager
+def impossible_ids_as_nan(tables: Iterable[keras.layers.Embedding]) -> Iterator[None]:
+    """Within the block, an id outside a table reads as NaN.
+
+    TensorFlow stops at such an id on CPUs, and XLA reads another entry. NaN makes the gradient of
+    its example not finite, so that the example contributes zero and is counted.
+    """
+    with contextlib.ExitStack() as stack:
+        for table in tables:
+            stack.enter_context(replaced(table, "call", _marked(table, table.call)))
+        yield
+
+
+def _marked(table: keras.layers.Embedding, call: Callable) -> Callable:
+    @functools.wraps(call)
+    def marked(inputs, *args, reverse=False, **kwargs):
+        if reverse:  # tied: logits from the table, no lookup
+            return call(inputs, *args, reverse=True, **kwargs)
+        ids = tf.convert_to_tensor(inputs)
+        ids = ids if ids.dtype.is_integer else tf.cast(ids, tf.int32)  # as Keras does
+        size = tf.cast(table.input_dim, ids.dtype)
+        known = (ids >= -size) & (ids < size)  # Keras counts negative ones from the end
+        outputs = call(tf.where(known, ids, tf.zeros([], ids.dtype)), *args, **kwargs)
+        nan = tf.constant(float("nan"), outputs.dtype)
+        shown = tf.where(known[..., tf.newaxis], outputs, nan)
+        return with_mask_of(outputs, shown)  # which some layers set in their call
+
+    return marked
 
 
 def image_layers_of(model: keras.Model) -> list[keras.layers.Layer]:

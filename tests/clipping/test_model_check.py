@@ -18,7 +18,7 @@ from tfdp.clipping import (
     per_example_norms,
     register_rule,
 )
-from tfdp.clipping.made_up import made_up_pairs
+from tfdp.clipping.synthetic_inputs import synthetic_pairs
 
 layers, ops = keras.layers, keras.ops
 X, Y = floats(4, 3), floats(4, 2, seed=1)
@@ -31,14 +31,15 @@ class Centered(layers.Layer):
         return x - ops.mean(x, axis=0, keepdims=True)
 
 
-def test_a26_an_unknown_layer_that_mixes_examples_is_refused_by_name():
+def test_an_unknown_layer_that_mixes_examples_is_rejected_by_name():
+    """A26."""
     model = keras.Sequential([layers.Input((3,)), layers.Dense(4), Centered(name="guilty"),
                               layers.Dense(2)])  # fmt: skip
     with pytest.raises(UnsupportedLayerError, match="Centered 'guilty'"):
         clipped(model, squared_error, X, Y)
 
 
-def test_mixing_between_the_layers_of_a_functional_model_is_refused():
+def test_mixing_between_the_layers_of_a_functional_model_is_rejected():
     x = layers.Input((3,))
     y = layers.Dense(2)(x)
     model = keras.Model(x, y + ops.flip(y, axis=0), name="outer")
@@ -46,7 +47,7 @@ def test_mixing_between_the_layers_of_a_functional_model_is_refused():
         clipped(model, squared_error, X, Y)
 
 
-def test_a_loss_that_mixes_examples_is_refused():
+def test_a_loss_that_mixes_examples_is_rejected():
     def relative(t, p):
         errors = tf.reduce_mean((t - p) ** 2, axis=1)
         return errors / tf.reduce_sum(errors)
@@ -100,7 +101,7 @@ class Logarithm(layers.Layer):
         return ops.log(x - 1000)
 
 
-def test_what_made_up_examples_do_not_show_is_never_passed_in_silence():
+def test_what_synthetic_inputs_do_not_show_is_never_passed_in_silence():
     dull = keras.Sequential([layers.Input((3,)), layers.ReLU(threshold=1000), layers.Dense(2)])
     with pytest.warns(UserWarning, match="the same for all.*public_examples"):
         clipped(dull, squared_error, X, Y)
@@ -181,7 +182,7 @@ def test_a_wrong_rule_is_found_behind_weights_that_start_at_zero():
 
 
 @pytest.mark.parametrize("engine", ["auto", "vectorized"])
-def test_added_losses_are_refused_by_every_engine(engine):
+def test_added_losses_are_rejected_by_every_engine(engine):
     class Adds(layers.Layer):
         def call(self, x):
             self.add_loss(ops.sum(x))
@@ -193,7 +194,7 @@ def test_added_losses_are_refused_by_every_engine(engine):
 
 
 @pytest.mark.parametrize("engine", ["auto", "vectorized"])
-def test_weights_that_are_rewritten_as_the_model_runs_are_refused_by_name(engine):
+def test_weights_that_are_rewritten_as_the_model_runs_are_rejected_by_name(engine):
     model = keras.Sequential(
         [layers.Input((3,)), layers.SpectralNormalization(layers.Dense(2, name="held"))]
     )
@@ -217,7 +218,7 @@ def test_updates_of_running_moments_are_dropped_and_named():
     assert float(model.layers[0].total) == before
 
 
-def test_integer_inputs_are_made_up_within_any_vocabulary():
+def test_integer_inputs_are_drawn_within_any_vocabulary():
     model = keras.Sequential([layers.Input((4,), dtype="int32"), layers.Embedding(2, 3)])
     assert np.isfinite(
         clipped(model, squared_error, ids(3, 4, below=2), floats(3, 4, 3)).norms
@@ -251,7 +252,7 @@ class KeepsMean(layers.Layer):
 
 @pytest.mark.parametrize("engine", ["auto", "two_pass", "vectorized"])
 @pytest.mark.parametrize("in_function", [False, True])
-def test_writes_to_variables_that_keras_does_not_know_are_refused(engine, in_function):
+def test_writes_to_variables_that_keras_does_not_know_are_rejected(engine, in_function):
     model = keras.Sequential([layers.Input((3,)), KeepsMean(in_function), layers.Dense(2)])
     with pytest.raises(UnsupportedLayerError, match="writes to a tf.Variable, table or queue"):
         clipped(model, squared_error, X, Y, engine=engine)
@@ -278,7 +279,7 @@ def test_gradients_that_cancel_beyond_rounding_are_added_up_first():
 
 @pytest.mark.filterwarnings("error:The outputs")
 @pytest.mark.parametrize("length", [1, 2, 3])
-def test_made_up_ids_leave_something_unmasked(length):
+def test_synthetic_ids_leave_something_unmasked(length):
     tokens = layers.Input((length,), dtype="int32")
     embedded = layers.Embedding(9, 4, mask_zero=True)(tokens)
     pooled = layers.GlobalAveragePooling1D()(embedded)
@@ -319,7 +320,7 @@ def checked(model, length, engine="auto"):
 
 
 def drawn(batch, **arguments):
-    pairs = list(made_up_pairs(batch, **arguments))
+    pairs = list(synthetic_pairs(batch, **arguments))
     for one, other in pairs:
         for a, b in zip(*map(keras.tree.flatten, (one.x, other.x)), strict=True):
             np.testing.assert_array_equal(a[1:], b[1:])

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp.clipping.examples import Batch
+from tfdp.clipping.forward import Forward
 
 _SEED = 20210607
 _PIXELS = 256
@@ -44,7 +45,7 @@ _DRAWS = (
 )
 # A layer that draws random numbers may mix examples for some of them only.
 _MORE_DRAWS = (_DRAWS[3], _DRAWS[1], _DRAWS[3], _DRAWS[2], _DRAWS[3], _DRAWS[1], _DRAWS[3])
-# A weight all of whose entries are smaller hides what comes before it.
+# A weight all of whose entries are smaller than this hides what comes before it.
 _FAINT = 1e-3
 # How many words of a vocabulary text is drawn from.
 _WORDS = 1000
@@ -52,7 +53,7 @@ _WORDS = 1000
 Vocabularies = tuple[tuple[int | np.ndarray, ...], tuple[bytes, ...]]
 
 
-def made_up_pairs(
+def synthetic_pairs(
     batch: Batch, examples: Any = None, known: Vocabularies = ((2,), ()), random: bool = False
 ) -> Iterator[tuple[Batch, Batch]]:
     """Yields pairs of batches that differ in their first example only.
@@ -104,7 +105,16 @@ def vocabularies_of(model: keras.Model, tables: Iterable[keras.layers.Embedding]
     return (*pools, 2) if pools else (2, _PIXELS), tuple(texts)
 
 
-def with_faint_weights_raised(weights: list[tf.Tensor]) -> list[tf.Tensor]:
+def values_of(forward: Forward) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+    """Returns values of the trainable variables and of the others, to check a model with."""
+    trainable, state = (
+        [tf.convert_to_tensor(v.value) for v in variables]
+        for variables in (forward.trainable, forward.state)
+    )
+    return _with_faint_weights_raised(trainable), state
+
+
+def _with_faint_weights_raised(weights: list[tf.Tensor]) -> list[tf.Tensor]:
     """Returns the weights, those that are all but zero replaced by noise.
 
     Layers that start out at zero, such as heads, LoRA factors and layer scales, would make
@@ -131,17 +141,17 @@ def _drawn(
     which there may be two.
     """
     fields = (batch.x, batch.y, batch.sample_weight)
-    rows = _rows_unlike_any_axis(fields)
+    count = _count_unlike_any_axis(fields)
     generator = np.random.default_rng([_SEED, index])
 
     def shares(leaf):
-        found = generator.uniform(size=(rows, *leaf.shape[1:]))
+        found = generator.uniform(size=(count, *leaf.shape[1:]))
         if other:
             found[:1] = (found[:1] + 0.5) % 1
         return found
 
     def ends(leaf):
-        found = generator.uniform(size=(rows, *leaf.shape[1:]))
+        found = generator.uniform(size=(count, *leaf.shape[1:]))
         found[:1] **= 4
         if other:
             found[:1] = np.nextafter(1, 0) - found[:1]
@@ -178,7 +188,7 @@ def _drawn(
 
     x = keras.tree.map_structure(inputs, batch.x)
     y, sample_weight = keras.tree.map_structure(targets, (batch.y, batch.sample_weight))
-    return Batch(x, y, sample_weight, tf.ones([rows], tf.bool), tf.constant([1, 2]))
+    return Batch(x, y, sample_weight, tf.ones([count], tf.bool), tf.constant([1, 2]))
 
 
 def _places(share: np.ndarray, count: int) -> np.ndarray:
@@ -187,10 +197,10 @@ def _places(share: np.ndarray, count: int) -> np.ndarray:
 
 
 def _leave_something_unmasked(ids: np.ndarray) -> None:
-    """Sets the first entry of rows of zeros only to 1: zero often stands for padding."""
+    """Sets the first entry of examples of zeros only to 1: zero often stands for padding."""
     if ids.ndim > 1 and ids.size:
-        rows = ids.reshape(len(ids), -1)
-        rows[:, 0] += ~rows.any(axis=1)
+        flat = ids.reshape(len(ids), -1)
+        flat[:, 0] += ~flat.any(axis=1)
 
 
 def _cast(values: np.ndarray, leaf: Any) -> tf.Tensor:
@@ -201,7 +211,7 @@ def _given(batch: Batch, examples: Any) -> tuple[Batch, Batch]:
     fields = (batch.x, batch.y, batch.sample_weight)
     if not isinstance(examples, list | tuple):
         raise TypeError(
-            "public_examples must be (x, y) or (x, y, sample_weight), of records that are not "
+            "public_examples must be (x, y) or (x, y, sample_weight), of examples that are not "
             f"private, got a {type(examples).__name__}."
         )
     given = tuple(examples)
@@ -215,19 +225,21 @@ def _given(batch: Batch, examples: Any) -> tuple[Batch, Batch]:
         ) from error
     counts = {len(leaf) for leaf in keras.tree.flatten(examples) if leaf is not None}
     if len(counts) > 1:
-        raise ValueError(f"public_examples: arrays must have the same rows, got {sorted(counts)}.")
+        raise ValueError(
+            f"public_examples: arrays must hold as many examples each, got {sorted(counts)}."
+        )
     count = counts.pop()
     if count < 2:
-        raise ValueError(f"public_examples holds {count} row(s): two or more are needed.")
-    rows = _rows_unlike_any_axis(fields)
-    order = [i % count for i in range(rows)]
+        raise ValueError(f"public_examples holds {count} example(s): two or more are needed.")
+    total = _count_unlike_any_axis(fields)
+    order = [i % count for i in range(total)]
 
     def take(order):
-        def rows_of(leaf, spec):
+        def examples_of(leaf, spec):
             return None if leaf is None else _cast(np.asarray(leaf)[order], spec)
 
-        x, y, sample_weight = keras.tree.map_structure(rows_of, examples, fields)
-        return Batch(x, y, sample_weight, tf.ones([rows], tf.bool), tf.constant([1, 2]))
+        x, y, sample_weight = keras.tree.map_structure(examples_of, examples, fields)
+        return Batch(x, y, sample_weight, tf.ones([total], tf.bool), tf.constant([1, 2]))
 
     return take(order), take([1, *order[1:]])
 
@@ -237,7 +249,7 @@ def _with_absent_marked(nested: Any) -> Any:
     return keras.tree.map_structure(lambda leaf: () if leaf is None else 0, nested)
 
 
-def _rows_unlike_any_axis(fields: Any) -> int:
+def _count_unlike_any_axis(fields: Any) -> int:
     leaves = [leaf for leaf in keras.tree.flatten(fields) if leaf is not None]
     taken = {size for leaf in leaves for size in leaf.shape}
     return next(n for n in itertools.count(3) if n not in taken)
