@@ -78,8 +78,8 @@ MUTATIONS = (
     Mutation(
         "one_dropout_mask_for_all",
         "tfdp/clipping/mapped.py",
-        "fold(fold(self._recorder.batch.seed, row), key)",
-        "fold(self._recorder.batch.seed, key)",
+        "fold(fold(recorder.batch.seed, index), key)",
+        "fold(recorder.batch.seed, key)",
         "tests/clipping/test_mapped.py -k drop",
     ),
     Mutation(
@@ -113,9 +113,9 @@ MUTATIONS = (
     Mutation(
         "writes_past_the_noise",
         "tfdp/clipping/survey.py",
-        "        refuse_writes(traced.graph, forward.model)\n",
+        "    reject_writes(traced.graph, forward.model)\n",
         "",
-        "tests/clipping/test_probe.py -k writes",
+        "tests/clipping/test_model_check.py -k writes",
     ),
     Mutation(
         "removals_only",
