@@ -21,8 +21,7 @@ NAMES = {
     "tensorflow_privacy_statement build_report verify LedgerBusyError LedgerError",
     "tfdp.privacy.noise": "NoiseKey NoisyGradients privatize",
     "tfdp.sampling": "PoissonSampler FullBatchSampler FixedSizeSampler",
-    "tfdp.training.callbacks": "ProgressBar StopOnTerm TrainingLog",
-    "tfdp.training.checkpoints": "CheckpointEvery",
+    "tfdp.training": "CheckpointEvery DPModel ProgressBar StopOnTerm TrainingLog make_private",
     "tfdp.transfer": "LastLayer FullBatch OneStep LeastSquares Newton Head",
 }
 
