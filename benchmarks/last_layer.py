@@ -162,17 +162,15 @@ def private_step(
 
     from tfdp.optimizers import DPSGD
     from tfdp.privacy.noise import NoiseKey
-    from tfdp.transfer.last_layer import whole_budget
+    from tfdp.transfer.clipped_sums import ClippedSums, View
+    from tfdp.transfer.feature_table import FeatureTable, as_table
     from tfdp.transfer.passes import Passes
-    from tfdp.transfer.rows import Rows, as_rows
-    from tfdp.transfer.spending import Release, Spending
-    from tfdp.transfer.sums import RowSums
-    from tfdp.transfer.view import View
+    from tfdp.transfer.release_budget import Release, Spending, whole_budget
 
-    rows = x if isinstance(x, Rows) else as_rows(x, y, classes)
-    plan = whole_budget(len(rows), 1.0, min(1e-5, 0.5 / len(rows)), None, "add_or_remove_one")
+    rows = x if isinstance(x, FeatureTable) else as_table(x, y, classes)
+    plan = whole_budget(len(rows), 1.0, min(1e-5, 0.5 / len(rows)))
     spending = Spending(plan, [Release("gradient", count=10_000)], NoiseKey.from_entropy())
-    sums = RowSums(Passes(rows, "none"), View(bias=1.0))
+    sums = ClippedSums(Passes(rows, "none"), View(bias=1.0))
     weights = [keras.Variable(np.zeros(shape)) for shape in ((rows.dim, classes), (classes,))]
     optimizer = DPSGD(
         learning_rate, l2_norm_clip=_CLIP, noise_multiplier=spending.noise_multiplier("gradient")
@@ -182,7 +180,7 @@ def private_step(
     def step() -> np.ndarray:
         kernel, bias = map(np.asarray, weights)
         found = sums.gradient(kernel, bias, loss="softmax", clip_norm=_CLIP)
-        noisy = spending.publish_mean("gradient", found, sensitivity=_CLIP, divisor=len(rows))
+        noisy = spending.release_mean("gradient", found, sensitivity=_CLIP, divisor=len(rows))
         optimizer.apply(noisy, weights)
         return np.asarray(weights[0])
 
@@ -244,7 +242,7 @@ def stream(path: Path, rows: int = 1_280_000, width: int = 1280, shard: int = 40
     """Private steps over a table that does not fit into the memory it may have."""
     import tensorflow as tf
 
-    from tfdp.transfer.store import FeatureFolder, FeatureWriter
+    from tfdp.transfer.features import FeatureFolder, FeatureWriter
 
     del tf
     generator = np.random.default_rng(0)
@@ -259,10 +257,10 @@ def stream(path: Path, rows: int = 1_280_000, width: int = 1280, shard: int = 40
         writer.begin("train", rows, shard)
         block = generator.standard_normal((shard, width), np.float32).astype(np.float16)
         for _ in tqdm(range(rows // shard), unit="shards", desc="writing"):
-            writer.append("train", block, generator.integers(0, 1000, shard), 0)
+            writer.append("train", block, generator.integers(0, 1000, shard))
         size = sum(file.stat().st_size for file in Path(folder).rglob("*.npy"))
         start = time.perf_counter()
-        step = private_step(FeatureFolder(folder).rows("train"), np.zeros(0), 1000)
+        step = private_step(FeatureFolder(folder).table("train"), np.zeros(0), 1000)
         opened = time.perf_counter()
         step()
         first = time.perf_counter()

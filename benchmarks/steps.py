@@ -12,8 +12,8 @@ import tensorflow as tf
 from benchmarks.floor import Work, work
 from benchmarks.models import WORKLOADS
 from tfdp.clipping import Batch, ClippedGradient, per_example_loss
+from tfdp.clipping.factors import added, no_sums
 from tfdp.clipping.forward import Forward
-from tfdp.clipping.totals import added, no_sums
 
 
 class Step(NamedTuple):
@@ -43,8 +43,8 @@ def make_step(variant: str, model_name: str, rows: int) -> Step:
         return _ordinary(Forward(model, loss), batch, compiled=variant.endswith("_xla"))
     engine, *options = variant.split("-")
     jit_compile = "xla" in options or ("auto" if "eager" not in options else False)
-    clipped = ClippedGradient(model, loss, 1.0, engine, jit_compile=jit_compile)
-    size = rows if "whole" in options else clipped.rows_at_once(batch, [rows])
+    clipped = ClippedGradient(model, loss, 1.0, engine=engine, jit_compile=jit_compile)
+    size = rows if "whole" in options else clipped.best_microbatch_size(batch, [rows])
     return _private(clipped, batch, size)
 
 

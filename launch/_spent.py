@@ -5,20 +5,17 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tfdp.privacy import Ledger, Segment, StepSettings
+from tfdp.privacy import Ledger, Segment
 from tfdp.privacy.report import SEED_NOTE
+from tfdp.transfer.studies.study_results import OWN_SEED, exports, segments_of, whole_lines
 
 Spent = Ledger | list[Segment]
-#: What a study's folder says of the classifiers that were exported from it, which no seed repeats.
-EXPORTED = "exported.json"
 #: Columns of results that say of which run a line is.
 _NEEDED = ("method", "epsilon", "delta", "seed")
-#: What that file says in place of a seed, where there is none.
-OWN_SEED = "of its own"
 
 
 class Runs:
@@ -93,84 +90,13 @@ class Runs:
         self.deltas.add(float(row["delta"]))
 
 
-def exports(folder: Path) -> list[dict[str, Any]]:
-    """What a study's folder says of each classifier that was exported from it, in order.
-
-    Raises:
-        ValueError: it is damaged.
-    """
-    path = folder / EXPORTED
-    if not path.is_file():
-        return []
-    found = read_config(path)
-    made = found if isinstance(found, list) else [found]
-    if not all(isinstance(one, dict) for one in made):
-        raise ValueError(
-            f"{path} is damaged: it does not list what was exported. Restore the file."
-        )
-    return made
-
-
-def spent_text(segments: Sequence[Segment]) -> str:
-    """What results hold of the steps that were made, as JSON."""
-    return json.dumps(
-        [{"settings": part.settings.to_dict(), "steps": part.steps} for part in segments]
-    )
-
-
-def segments_of(text: str) -> list[Segment]:
-    """The inverse of `spent_text`.
-
-    Raises:
-        TypeError, ValueError: it is none.
-    """
-    return [
-        Segment(StepSettings.from_dict(part["settings"]), part["steps"])
-        for part in json.loads(text)
-    ]
-
-
 def _rows(path: Path) -> list[dict[str, str]]:
     with open(path, newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
         missing = [name for name in _NEEDED if name not in (reader.fieldnames or _NEEDED)]
         if missing:
             raise ValueError(f"{path} holds no results of a study: no {', '.join(missing)}.")
-        return whole_rows(reader, path)
-
-
-def whole_rows(rows: Iterable[dict[Any, Any]], path: Path) -> list[dict[str, str]]:
-    """The lines of results that were written to their end; the last one may have been cut off.
-
-    What a line spent comes last in it. Only in the last line may that be half a JSON, or missing:
-    anywhere else it is damage, and not to be passed over.
-
-    Raises:
-        ValueError: another line than the last one lacks a field, or has one too many.
-    """
-    found = list(rows)
-    if found and not (_is_complete(found[-1]) and _is_json(found[-1])):
-        found.pop()
-    for row in found:
-        if not _is_complete(row):
-            raise ValueError(
-                f"{path} is damaged: a line before its last one, of {row.get('method') or '?'}, "
-                "was cut off or added to, so that nobody can tell what was spent. Restore the file."
-            )
-    return found
-
-
-def _is_complete(row: Mapping[Any, Any]) -> bool:
-    return None not in row and all(value not in (None, "") for value in row.values())
-
-
-def _is_json(row: Mapping[str, str]) -> bool:
-    try:
-        for name in ("spent", "tuning_spent"):
-            json.loads(row.get(name, "[]"))
-    except ValueError:
-        return False
-    return True
+        return whole_lines(reader, path)
 
 
 def run_config(folder: Path) -> dict[str, Any]:

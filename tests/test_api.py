@@ -8,7 +8,7 @@ import tfdp
 
 NAMES = {
     "tfdp": "DPModel PrivacyPlan choose_strategy make_private",
-    "tfdp.clipping": "ClippedGradient Flat PerLayer Automatic clipped_gradient_sum "
+    "tfdp.clipping": "ClippedGradient Batch clipped_gradient_sum "
     "per_example_norms per_example_loss register_rule UnsupportedLayerError ScalarLossError",
     "tfdp.captioner": "Captioner CaptionerConfig CaptionTokenizer ImageTextSource load_icons "
     "load_dpcap_weights caption_loss unigram_loss times_likelier export_captioner",

@@ -127,10 +127,11 @@ def test_rooms_do_not_import_one_another_in_circles():
 
 
 def test_clipping_knows_nothing_of_plans_or_datasets():
+    """But for the ways of clipping, which have their settings in the privacy room."""
     for path in room_files():
         if room(path) == "clipping":
-            rooms = {room(imported) for imported in imports_of(path).files}
-            assert rooms <= {"checks", "clipping"}, path
+            imported = imports_of(path).files - {"tfdp/privacy/clipping.py"}
+            assert {room(other) for other in imported} <= {"checks", "clipping"}, path
 
 
 def test_only_noise_brings_tensorflow_into_privacy():

@@ -13,7 +13,7 @@ time; `--config.seeds=5` gives deviations.
 
 import ml_collections
 
-from configs.last_layer import common
+from configs.last_layer import last_layer_study
 
 #: By optimizer, on rows of unit norm: four each. A step of LAMB is a part of the weights' length,
 #: so that the range that can be of use is known beforehand, and narrower.
@@ -31,7 +31,7 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """Returns the study of CIFAR-10."""
     if arg:
         raise ValueError(f"the config takes no argument, got {arg!r}.")
-    config = common.study("")
+    config = last_layer_study.study("")
     config.title = "CIFAR-10, EfficientNet-Lite0 features: optimizer and batch size"
     config.features = "features/cifar10"
     config.num_examples = 50_000

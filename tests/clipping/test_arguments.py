@@ -32,7 +32,10 @@ def summed(model=None, **arguments):
         ({"sample_weight": np.array(list("abcd"))}, "sample_weight must be .*numbers, got text"),
         ({"y": {"u": U, "v": np.array(list("abcd"))}}, "y.v must be an array of numbers, got text"),
         ({"x": np.array([[1], [2, 3]] * 2, object)}, "x must be .*numbers, got objects of .* list"),
-        ({"x": tf.ragged.constant([[1.0], [2, 3]])}, "x must be .* RaggedTensor.*padded first"),
+        (
+            {"x": tf.ragged.constant([[1.0], [2, 3]])},
+            "x must be .* RaggedTensor.*Pad examples of different lengths",
+        ),
         ({"seed": ("a", "b")}, "seed must be two whole numbers"),
         ({"seed": (0.5, 1)}, "seed must be two whole numbers"),
         ({"microbatch_size": True}, "microbatch_size must be a whole .* 1, or None, got True"),

@@ -34,7 +34,8 @@ def test_one_example_alone_has_norm_of_at_most_c(engine, clip_norm):
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("size", [16, 64])
-def test_a29_padding_to_any_size_changes_nothing_even_with_nan(engine, size):
+def test_padding_to_any_size_changes_nothing_even_with_nan(engine, size):
+    """A29."""
     model = dense_net()
     exact = clipped(model, squared_error, X, Y, engine=engine)
     x = np.full((size, 4), np.nan, "float32")
@@ -51,7 +52,8 @@ def test_a29_padding_to_any_size_changes_nothing_even_with_nan(engine, size):
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e30])
-def test_b5_a_non_finite_example_contributes_zero_and_the_others_are_exact(engine, bad):
+def test_a_non_finite_example_contributes_zero_and_the_others_are_exact(engine, bad):
+    """B5."""
     model = dense_net()
     x = X.copy()
     x[3] = bad
@@ -91,7 +93,8 @@ def test_inputs_whose_squares_underflow_do_not_hide_a_large_gradient(layer, inpu
     assert total_norm(found.gradients) <= 0.1 * (1 + 1e-5)
 
 
-def test_b5_non_finite_and_padded_rows_are_not_counted_as_used():
+def test_non_finite_and_padded_examples_are_not_counted_as_used():
+    """B5."""
     loss = per_example_loss("mse")
     function = ClippedGradient(dense_net(), loss, 1.0, jit_compile=False)
     x = X.copy()
@@ -104,7 +107,8 @@ def test_b5_non_finite_and_padded_rows_are_not_counted_as_used():
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_b6_an_example_without_gradient_gives_a_finite_sum(engine):
+def test_an_example_without_gradient_gives_a_finite_sum(engine):
+    """B6."""
     model = dense_net()
     y = model(X).numpy()
     y[1:] = Y[1:]
@@ -114,27 +118,31 @@ def test_b6_an_example_without_gradient_gives_a_finite_sum(engine):
 
 
 @pytest.mark.parametrize("microbatch_size", [None, 4])
-def test_e9_an_empty_batch_gives_zeros(microbatch_size):
+def test_an_empty_batch_gives_zeros(microbatch_size):
+    """E9."""
     model = dense_net()
     found = clipped(model, squared_error, X[:0], Y[:0], microbatch_size=microbatch_size)
     assert [g.shape for g in found.gradients] == [w.shape for w in model.trainable_variables]
     assert total_norm(found.gradients) == 0 and found.norms.shape == [0]
 
 
-def test_e9_a_batch_of_padding_only_gives_zeros():
+def test_a_batch_of_padding_only_gives_zeros():
+    """E9."""
     found = clipped(dense_net(), squared_error, X, Y, mask=np.zeros(8, bool))
     assert total_norm(found.gradients) == 0
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 8])
-def test_a9_a10_microbatches_of_any_size_add_up_to_the_same_sum(size):
+def test_microbatches_of_any_size_add_up_to_the_same_sum(size):
+    """A9, A10."""
     model = dense_net()
     whole = clipped(model, squared_error, X, Y)
     assert_same(clipped(model, squared_error, X, Y, microbatch_size=size), whole)
 
 
 @pytest.mark.parametrize("clip_norm", [0.0, -1.0, float("nan"), float("inf")])
-def test_a34_a_clip_norm_that_bounds_nothing_is_refused(clip_norm):
+def test_a_clip_norm_that_limits_nothing_is_rejected(clip_norm):
+    """A34."""
     with pytest.raises(ValueError, match="clip_norm"):
         clipped(dense_net(), squared_error, X, Y, clip_norm)
 
@@ -162,7 +170,7 @@ def test_dropout_draws_one_mask_an_example_and_new_ones_by_seed():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"y": Y[:3]}, ValueError, "same number of rows, got {'x': 4, 'y': 3}"),
+        ({"y": Y[:3]}, ValueError, "same number of examples, got {'x': 4, 'y': 3}"),
         ({"mask": [True, False]}, ValueError, "'mask': 2"),
         ({"sample_weight": np.ones(1)}, ValueError, "'sample_weight"),
         ({"x": X.tolist()}, TypeError, "x must hold arrays"),
@@ -180,7 +188,7 @@ def test_dropout_draws_one_mask_an_example_and_new_ones_by_seed():
         ({"clip_norm": "1"}, TypeError, "clip_norm must be a finite number above 0, got '1'"),
     ],
 )
-def test_arguments_out_of_range_are_refused_by_name(arguments, error, message):
+def test_arguments_out_of_range_are_rejected_by_name(arguments, error, message):
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(3)])
     given = {"model": model, "loss": "mse", "x": X[:4], "y": Y[:4], "clip_norm": 1.0}
     with pytest.raises(error, match=message):

@@ -22,7 +22,7 @@ def gated(layer, inputs, dtype="float32"):
 def contributions(model, examples, engine="single_pass"):
     """The norm of what each example, alone in its batch, adds to the clipped sum."""
     loss = per_example_loss(keras.losses.MeanSquaredError())
-    clipped = ClippedGradient(model, loss, CLIP, engine)
+    clipped = ClippedGradient(model, loss, CLIP, engine=engine)
     run = tf.function(clipped, autograph=False)
     weights, state = (
         [v.value for v in vs] for vs in (clipped.forward.trainable, clipped.forward.state)
@@ -105,7 +105,7 @@ def test_branches_that_partly_cancel_stay_within_the_clip_norm(engine):
     x = rng.normal(size=(24, 24)).astype("float32")
     near = (x + 10.0 ** rng.uniform(-5, -2, size=(24, 1)) * rng.normal(size=x.shape)).astype("f4")
     loss = per_example_loss("mse")
-    clipped = ClippedGradient(model, loss, 1e-3, engine, jit_compile=False)
+    clipped = ClippedGradient(model, loss, 1e-3, engine=engine, jit_compile=False)
     run = tf.function(clipped, autograph=False)
     weights = [tf.convert_to_tensor(v.value) for v in clipped.forward.trainable]
     target, mask, seed = tf.ones([1, 1]), tf.ones([1], tf.bool), tf.zeros([2], tf.int32)

@@ -66,15 +66,17 @@ def test_equals_the_loop(case):
     check(build, floats(3, *shape), floats(3, *build().output_shape[1:]), engines=["single_pass"])
 
 
-@pytest.mark.parametrize("way", ["explicit", "streamed", "gram"])
+@pytest.mark.parametrize("method", ["explicit", "streamed", "ghost"])
 @pytest.mark.parametrize(
     "name",
     ["1d same, even, strided", "2d same, strided", "2d in groups", "2d transposed, same", "3d"],
 )
 @pytest.mark.parametrize("by_channel", [True, False])
-def test_every_way_to_the_norm_gives_the_same(monkeypatch, way, name, by_channel):
-    monkeypatch.setattr(ConvolutionTerm, "way", way)
-    monkeypatch.setattr("tfdp.clipping.terms.convolution._FEW_CHANNELS", 4 if by_channel else 0)
+def test_every_method_gives_the_same_norm(monkeypatch, method, name, by_channel):
+    monkeypatch.setattr(ConvolutionTerm, "method", method)
+    monkeypatch.setattr(
+        "tfdp.clipping.terms.convolution_terms._FEW_CHANNELS", 4 if by_channel else 0
+    )
     make, shape = CASES[name]
     build = build_of(make, shape)
     check(build, floats(3, *shape), floats(3, *build().output_shape[1:]), engines=["single_pass"])

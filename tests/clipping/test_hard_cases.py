@@ -66,8 +66,8 @@ def test_every_output_can_have_weights_of_its_own():
     np.testing.assert_allclose(weighted.norms, 2 * alone.norms, rtol=1e-5)
 
 
-def test_e12_views_of_an_example_share_one_clip():
-    """Four views: the gradient of their mean loss is one example's, and bounded as such."""
+def test_views_of_an_example_share_one_clip():
+    """E12: Four views: the gradient of their mean loss is one example's, and bounded as such."""
 
     def build():
         views = layers.Input((4, 5))

@@ -92,12 +92,15 @@ def with_batch_norm():
     return keras.Sequential([*stack, layers.Dense(2)])
 
 
-def test_a26_training_batch_norm_is_refused_by_name():
+def test_training_batch_norm_is_rejected_by_name():
+    """A26."""
     with pytest.raises(UnsupportedLayerError, match="BatchNormalization 'moments'"):
         clipped(with_batch_norm(), "mse", floats(3, 4), floats(3, 2))
 
 
-def test_a26_a27_frozen_batch_norm_is_accepted_and_keeps_its_moments():
+def test_frozen_batch_norm_is_accepted_and_keeps_its_moments():
+    """A26, A27."""
+
     def build():
         model = with_batch_norm()
         norm = model.get_layer("moments")
@@ -114,32 +117,32 @@ def test_a26_a27_frozen_batch_norm_is_accepted_and_keeps_its_moments():
         np.testing.assert_array_equal(old, new)
 
 
-def test_normalization_over_the_batch_axis_is_refused():
+def test_normalization_over_the_batch_axis_is_rejected():
     model = keras.Sequential([layers.Input((4,), batch_size=3), layers.LayerNormalization(axis=0)])
     with pytest.raises(UnsupportedLayerError, match="batch axis"):
         clipped(model, "mse", floats(3, 4), floats(3, 4))
 
 
-def test_layers_that_hand_states_to_the_next_batch_are_refused():
+def test_layers_that_hand_states_to_the_next_batch_are_rejected():
     sequence = layers.Input((3, 2), batch_size=4)
     model = keras.Model(sequence, layers.GRU(2, stateful=True)(sequence))
     with pytest.raises(UnsupportedLayerError, match="is stateful.*stateful=False"):
         per_example_norms(model, "mse", floats(4, 3, 2), floats(4, 2))
 
 
-def test_activity_regularizers_are_refused():
+def test_activity_regularizers_are_rejected():
     model = keras.Sequential([layers.Input((4,)), layers.Dense(2, activity_regularizer="l2")])
     with pytest.raises(UnsupportedLayerError, match="activity regularizer"):
         clipped(model, "mse", floats(3, 4), floats(3, 2))
 
 
-def test_a_model_without_trainable_weights_is_refused():
+def test_a_model_without_trainable_weights_is_rejected():
     model = dense_net()
     model.trainable = False
     with pytest.raises(ValueError, match="no trainable weights"):
         ClippedGradient(model, squared_error, 1.0)
 
 
-def test_an_unknown_engine_is_refused():
+def test_an_unknown_engine_is_rejected():
     with pytest.raises(ValueError, match="engine='magic'"):
         ClippedGradient(dense_net(), squared_error, 1.0, engine="magic")

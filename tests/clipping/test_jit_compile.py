@@ -103,7 +103,7 @@ def test_patches_before_other_layers_are_compiled():
 
 
 @pytest.mark.filterwarnings("ignore:Exact but slower")
-def test_what_would_be_mapped_row_after_row_is_compiled():
+def test_what_would_be_mapped_example_after_example_is_compiled():
     assert compiled(own_layer())
 
 
@@ -173,6 +173,6 @@ def test_losses_that_xla_has_no_form_of_run_without_it():
     np.testing.assert_allclose(found.norms, 2 * without.norms, rtol=1e-5)
 
 
-def test_another_value_is_refused():
+def test_another_value_is_rejected():
     with pytest.raises(ValueError, match="jit_compile='yes'"):
         compiled(convolutional(), jit_compile="yes")

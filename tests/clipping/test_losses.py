@@ -25,13 +25,15 @@ def tokens_loss(**options):
 
 
 @pytest.mark.parametrize("reduction", ["sum", "mean", "sum_over_batch_size", "none", None])
-def test_c3_the_reduction_of_the_loss_changes_nothing(reduction):
+def test_the_reduction_of_the_loss_changes_nothing(reduction):
+    """C3."""
     model = dense_net()
     plain = clipped(model, tokens_loss(), X, Y, clip_norm=0.3)
     assert_same(clipped(model, tokens_loss(reduction=reduction), X, Y, clip_norm=0.3), plain)
 
 
-def test_c3_names_and_functions_work_like_objects():
+def test_names_and_functions_work_like_objects():
+    """C3."""
     model = dense_net()
     y = floats(4, 3)
     plain = clipped(model, keras.losses.MeanSquaredError(), X, y)
@@ -47,22 +49,24 @@ def test_c3_names_and_functions_work_like_objects():
         lambda t, p: tf.reduce_mean((t - p) ** 2, axis=0),
     ],
 )
-def test_c3_a_loss_without_a_value_per_example_is_refused(loss):
+def test_a_loss_without_a_value_per_example_is_rejected(loss):
+    """C3."""
     with pytest.raises(ScalarLossError, match="one value per example"):
         clipped(dense_net(), loss, X, floats(4, 3))
 
 
-def test_targets_that_do_not_go_with_the_outputs_are_refused_with_both_shapes():
+def test_targets_that_do_not_go_with_the_outputs_are_rejected_with_both_shapes():
     with pytest.raises(ValueError, match=r"'mse' cannot be .* shape \(., 2\) and .* \(., 3\)"):
         clipped(dense_net(), "mse", X, floats(4, 2))
 
 
-def test_a_missing_loss_is_refused():
+def test_a_missing_loss_is_rejected():
     with pytest.raises(ValueError, match="loss=None"):
         per_example_loss(None)
 
 
-def test_a8_the_mean_is_over_real_tokens():
+def test_the_mean_is_over_real_tokens():
+    """A8."""
     loss = per_example_loss(lambda t, p: p[..., 0])
     values = tf.stack([tf.constant([[2.0, 4.0, 9.0, np.nan]])] * 2, axis=-1)
     weight = tf.constant([[1.0, 1.0, 0.0, 0.0]])
@@ -72,7 +76,8 @@ def test_a8_the_mean_is_over_real_tokens():
 
 
 @pytest.mark.parametrize("engine", ["single_pass", "vectorized"])
-def test_a8_masked_labels_change_nothing(engine):
+def test_masked_labels_change_nothing(engine):
+    """A8."""
     model = token_net()
     weight = np.ones((4, 6), "float32")
     weight[:, 4:] = 0
@@ -85,13 +90,14 @@ def test_a8_masked_labels_change_nothing(engine):
     assert_same(found, again, rtol=0)
 
 
-def test_c4_sequence_losses_equal_single_example_runs():
+def test_sequence_losses_equal_single_example_runs():
+    """C4."""
     check(token_net, TOKENS, TARGETS, tokens_loss())
 
 
 @pytest.mark.parametrize("reduction", ["sum_over_batch_size", "sum", "none"])
-def test_c4_ignored_classes_do_not_count(reduction):
-    """K12: half of the tokens ignored gives the mean over the other half."""
+def test_ignored_classes_do_not_count(reduction):
+    """C4: K12: half of the tokens ignored gives the mean over the other half."""
     model = token_net()
     y = TARGETS.copy()
     y[:, ::2] = 0
@@ -105,7 +111,9 @@ def test_c4_ignored_classes_do_not_count(reduction):
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-def test_c4_tokens_that_keras_masks_do_not_count(compiled):
+def test_tokens_that_keras_masks_do_not_count(compiled):
+    """C4."""
+
     def build():
         tokens = keras.layers.Input((6,), dtype="int32")
         embedded = keras.layers.Embedding(9, 4, mask_zero=True)(tokens)
@@ -172,8 +180,8 @@ def test_a_list_of_losses_and_loss_weights():
 
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("engine", ["single_pass", "two_pass", "vectorized"])
-def test_a26_a_loss_that_users_write_sees_one_example_at_a_time(engine, compiled):
-    """Made-up examples cannot show what a loss does to others once one of them is far out."""
+def test_a_loss_that_users_write_sees_one_example_at_a_time(engine, compiled):
+    """A26: Made-up examples cannot show what a loss does to others once one of them is far out."""
 
     def loss(t, p):
         return tf.reduce_sum((t - p) ** 2, -1) * tf.cast(tf.reduce_max(tf.abs(p)) < 50, tf.float32)
@@ -183,7 +191,9 @@ def test_a26_a_loss_that_users_write_sees_one_example_at_a_time(engine, compiled
     kernel = floats(4, 3)
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, use_bias=False)])
     model.layers[0].kernel.assign(kernel)
-    gradient = ClippedGradient(model, per_example_loss(loss), 1.0, engine, jit_compile=compiled)
+    gradient = ClippedGradient(
+        model, per_example_loss(loss), 1.0, engine=engine, jit_compile=compiled
+    )
     batch = Batch(tf.constant(x), tf.constant(y), None, tf.ones([5], tf.bool), tf.constant([0, 1]))
     call = tf.function(lambda: gradient([tf.constant(kernel)], [], batch), autograph=False)
     expected = 2 * np.linalg.norm(x, axis=1) * np.linalg.norm(x @ kernel - y, axis=1)

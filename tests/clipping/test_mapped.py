@@ -156,7 +156,8 @@ def test_masked_sequences():
     check(build, x, floats(4, 2), engines=["auto"])
 
 
-def test_c20_one_line_names_the_layer_and_its_weights():
+def test_one_line_names_the_layer_and_its_weights():
+    """C20."""
     model = CASES["gru that resets before"]()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -166,7 +167,7 @@ def test_c20_one_line_names_the_layer_and_its_weights():
     assert "GRU 'gru" in lines[0] and "recurrent_kernel" in lines[0]
 
 
-def test_the_single_pass_engine_refuses_by_name():
+def test_the_single_pass_engine_rejects_by_name():
     with pytest.raises(UnsupportedLayerError, match="GRU 'gru"):
         model = CASES["gru that resets before"]()
         clipped(model, squared_error, floats(2, 3, 4), floats(2, 2), engine="single_pass")

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tests.clipping.models import floats
 from tfdp.clipping.terms import MatMulTerm
-from tfdp.clipping.terms.gram import gram_matrices
+from tfdp.clipping.terms.ghost_norm import gram_matrices
 
 
 def products(function, *arguments):
@@ -15,7 +15,7 @@ def products(function, *arguments):
 
 
 @pytest.mark.parametrize(
-    ("shape", "rows_at_once"),
+    ("shape", "at_once"),
     [
         ((45, 3, 8192), [21, 21, 3]),  # half a million numbers at once
         ((3, 64, 16384), [1, 1, 1]),  # an example of its own where it has more
@@ -25,14 +25,15 @@ def products(function, *arguments):
         ((2, 2, 4096), [2]),
     ],
 )
-def test_long_rows_are_multiplied_a_few_examples_at_a_time(shape, rows_at_once):
+def test_long_vectors_are_multiplied_a_few_examples_at_a_time(shape, at_once):
     found = products(gram_matrices, tf.TensorSpec(shape))
-    assert [op.inputs[0].shape[0] for op in found] == rows_at_once
+    assert [op.inputs[0].shape[0] for op in found] == at_once
 
 
 @pytest.mark.parametrize("shape", [(45, 3, 8192), (3, 64, 16384), (7, 2, 3, 50_000), (2, 5, 6)])
 @pytest.mark.parametrize("compiled", [False, True])
-def test_h4_gram_matrices_equal_float64_however_they_are_parted(shape, compiled):
+def test_gram_matrices_equal_float64_however_they_are_parted(shape, compiled):
+    """H4."""
     values = floats(*shape)
     got = tf.function(gram_matrices, jit_compile=compiled, autograph=False)(tf.constant(values))
     exact = values.astype("float64")

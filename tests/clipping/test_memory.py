@@ -67,7 +67,7 @@ def sizes(program: str, operations: str = r"\S+") -> list[int]:
 
 @pytest.mark.parametrize("build", [tied, looked_up])
 def test_the_norms_of_a_table_never_build_its_gradient_for_every_example(build):
-    """No [B, vocabulary, width]: nothing is larger than the logits of the rows at hand."""
+    """No [B, vocabulary, width]: nothing is larger than the logits of the examples at hand."""
     assert ROWS * VOCABULARY * WIDTH > ROWS * TOKENS * VOCABULARY
     assert max(sizes(private_program(build()))) <= ROWS * TOKENS * VOCABULARY
 

@@ -181,7 +181,8 @@ def test_a_batch_size_that_equals_another_axis_is_no_batch_axis():
         check(build, floats(4, 4, 4, 3), ids(4, below=3), class_loss, engines=["auto"])
 
 
-def test_a23_a_loss_over_three_forward_passes_is_one_example():
+def test_a_loss_over_three_forward_passes_is_one_example():
+    """A23."""
     dense, x = layers.Dense(2), layers.Input((4,))
     passes = [dense(layers.Dropout(0.5)(x)) for _ in range(3)]
     model = keras.Model(x, layers.Average()(passes))

@@ -26,7 +26,8 @@ def linear(width: int, dtype: str) -> keras.Model:
 
 @pytest.mark.parametrize("engine", ["single_pass", "vectorized"])
 @pytest.mark.parametrize("value, count, norm", [(1e-4, 1_000_000, 0.1), (300.0, 4, 600.0)])
-def test_b1_norms_neither_underflow_nor_overflow_in_half_precision(engine, value, count, norm):
+def test_norms_neither_underflow_nor_overflow_in_half_precision(engine, value, count, norm):
+    """B1."""
     model = linear(count, "mixed_float16")
     x, y = np.full((2, count), value, "float32"), np.zeros((2, 1), "float32")
     found = clipped(model, scalar_output, x, y, clip_norm=1.0, engine=engine)
@@ -37,8 +38,8 @@ def test_b1_norms_neither_underflow_nor_overflow_in_half_precision(engine, value
 
 
 @pytest.mark.parametrize("engine", ["single_pass", "vectorized"])
-def test_b4_the_loss_scale_does_not_reach_the_clipping(engine):
-    """A true norm of 0.5 is not clipped at C = 1, nor does the scale stay in the sum."""
+def test_the_loss_scale_does_not_reach_the_clipping(engine):
+    """B4: A true norm of 0.5 is not clipped at C = 1, nor does the scale stay in the sum."""
     x, y = np.full((1, 4), 0.25, "float32"), np.zeros((1, 1), "float32")
     found = clipped(linear(4, "mixed_float16"), scalar_output, x, y, clip_norm=1.0, engine=engine)
     assert float(found.norms[0]) == 0.5
@@ -60,7 +61,8 @@ def test_small_gradients_survive_float16():
 
 
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
-def test_b3_norms_of_the_captioner_are_within_two_percent(dtype):
+def test_norms_of_the_captioner_are_within_two_percent(dtype):
+    """B3."""
     x, y = inputs_and_targets()
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=0)
     found = clipped(build_fixture_model(dtype=dtype), loss, x, y, clip_norm=1.0)
@@ -89,7 +91,7 @@ def test_an_example_that_overflows_float16_contributes_zero():
     assert all(np.isfinite(g).all() for g in found.gradients)
 
 
-def test_two_backward_passes_are_refused_in_half_precision():
+def test_two_backward_passes_are_rejected_in_half_precision():
     with policy("mixed_bfloat16"):
         model = dense_net()
     with pytest.raises(ValueError, match="half precision"):

@@ -26,7 +26,8 @@ def product_in_xla() -> str:
     return product.experimental_get_compiler_ir()(stage="hlo")
 
 
-def test_b3_clipping_asks_every_device_for_float32_products(coarse):
+def test_clipping_asks_every_device_for_float32_products(coarse):
+    """B3."""
     assert "operand_precision" not in product_in_xla()
     with pytest.warns(UserWarning, match="TensorFloat-32 is turned off"):
         ClippedGradient(dense_net(), per_example_loss("mse"), 1.0)

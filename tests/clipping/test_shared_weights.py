@@ -18,7 +18,8 @@ def take_output(y_true, y_pred):
 
 @pytest.mark.parametrize("engine", ["single_pass", "vectorized"])
 @pytest.mark.parametrize("second, norm", [(3.0, 6.0), (-3.0, 0.0)])
-def test_a6_per_use_gradients_add_up_before_the_norm(engine, second, norm):
+def test_per_use_gradients_add_up_before_the_norm(engine, second, norm):
+    """A6."""
     shared = layers.Dense(1, use_bias=False)
     x, z = layers.Input((1,)), layers.Input((1,))
     model = keras.Model([x, z], shared(x) + shared(z))

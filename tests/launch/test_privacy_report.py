@@ -3,16 +3,12 @@
 import csv
 import json
 import re
-from types import SimpleNamespace
 
 import pytest
 from absl import flags
 from absl.testing import flagsaver
 
 from launch import privacy_report
-from launch._last_layer_export import write_spent
-from launch._last_layer_study import Cell
-from launch._spent import EXPORTED, spent_text
 from tests.conftest import child_code
 from tests.forks import Fork
 from tfdp.privacy import (
@@ -25,8 +21,10 @@ from tfdp.privacy import (
     verify,
 )
 from tfdp.privacy.report import SEED_NOTE
-from tfdp.transfer.last_layer import whole_budget
-from tfdp.transfer.study import Candidate, Chosen
+from tfdp.transfer.release_budget import whole_budget
+from tfdp.transfer.studies import Candidate, Chosen, record_export
+from tfdp.transfer.studies.study import Cell
+from tfdp.transfer.studies.study_results import spent_text
 
 PRIVACY = {
     "num_examples": 1000,
@@ -313,7 +311,7 @@ def test_what_was_exported_from_a_study_counts_too(tmp_path, capsys):
     study(tmp_path, ("newton", 1.0, 0, full_batch(3.7306), []))
     cell = Cell("newton", Candidate("newton"), 1.0, 1)
     plan = whole_budget(50_000, None, 1e-5, 3.7306, "add_or_remove_one")
-    write_spent(tmp_path / EXPORTED, cell, 1e-5, Chosen({}), SimpleNamespace(plan=plan))
+    record_export(tmp_path, cell, 1e-5, Chosen({}), plan)
     launch(tmp_path)
     assert together(capsys) == (
         2,

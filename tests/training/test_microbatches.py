@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import tfdp
-import tfdp.clipping.rows_at_once as rows_at_once
+import tfdp.clipping.microbatch_size as microbatch_size
 from tests.training.models import classifier, compiled, separable
-from tfdp.clipping.rows_at_once import Device
+from tfdp.clipping.microbatch_size import Device
 from tfdp.data import ArraySource
 
 
@@ -34,7 +34,7 @@ def plan(**options):
 def test_microbatches_chosen_by_memory_change_nothing_but_their_size(monkeypatch):
     size, whole = trained(plan())
     assert 100 < size <= 160  # nearly every draw, 100 +- 9, goes at once
-    monkeypatch.setattr(rows_at_once, "_CPU", Device(limit=5000, overhead=0))
+    monkeypatch.setattr(microbatch_size, "_CPU", Device(limit=5000, overhead=0))
     small, parts = trained(plan())
     assert small < 20
     for a, b in zip(whole, parts, strict=True):
@@ -51,7 +51,7 @@ def test_what_compile_asks_for_is_taken():
 
 @pytest.mark.parametrize("limit", [1, 2**30])
 def test_microbatches_hold_whole_persons(limit, monkeypatch):
-    monkeypatch.setattr(rows_at_once, "_CPU", Device(limit=limit, overhead=2**24))
+    monkeypatch.setattr(microbatch_size, "_CPU", Device(limit=limit, overhead=2**24))
     persons = plan(num_examples=100, batch_size=20, examples_per_user=4)
     size, _ = trained(persons, user_ids=np.arange(400) // 4)
     assert size % 4 == 0

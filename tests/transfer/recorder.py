@@ -1,20 +1,19 @@
-"""A budget that records what would be published, and answers the same whatever the rows."""
+"""A budget that records what would be released, and answers the same whatever the examples."""
 
 import numpy as np
 
 from tfdp.privacy.noise import NoiseKey, NoisyGradients
-from tfdp.transfer.last_layer import shared, whole_budget
-from tfdp.transfer.methods import Method, Problem, Task
+from tfdp.transfer.feature_table import as_table
+from tfdp.transfer.methods.method import Method, Task, prepared, shared_releases
 from tfdp.transfer.passes import Passes
-from tfdp.transfer.rows import as_rows
-from tfdp.transfer.spending import Spending
+from tfdp.transfer.release_budget import Spending, whole_budget
 
 
 class Recorder(Spending):
-    """Keeps the exact sums and their stated sensitivity; publishes answers of its own.
+    """Keeps the exact sums and their stated sensitivity; releases answers of its own.
 
     Two data sets are then asked the same questions, as the guarantee supposes: what a method does
-    next may depend on what was published, and on nothing else.
+    next may depend on what was released, and on nothing else.
     """
 
     def __init__(self, *args):
@@ -22,27 +21,24 @@ class Recorder(Spending):
         self.asked: list[tuple[str, float, np.ndarray]] = []
         self.divisors: set[float] = set()
 
-    def publish_mean(self, name, sums, *, sensitivity, divisor):
+    def release_mean(self, name, sums, *, sensitivity, divisor):
         exact = [np.asarray(value, np.float64) for value in sums]
         flat = np.concatenate([value.ravel() for value in exact])
         self.asked.append((name, sensitivity, flat))
         self.divisors.add(divisor)
         fixed = [np.zeros(value.shape) for value in exact]
-        noise = super().publish_mean(name, fixed, sensitivity=sensitivity, divisor=divisor)
+        noise = super().release_mean(name, fixed, sensitivity=sensitivity, divisor=divisor)
         scaled = [np.asarray(g) / self.noise_multiplier(name) * 5 for g in noise.gradients]
         return NoisyGradients([s.astype(np.float32) for s in scaled])
 
 
 def asked(method: Method, x: np.ndarray, y: np.ndarray, classes: int, examples: int) -> Recorder:
-    """What a method asks of rows, with its own preparation."""
-    rows = as_rows(x, y, classes)
-    plan = whole_budget(examples, None, 1e-5, 3.0, "add_or_remove_one")
-    task = Task(examples, classes, rows.dim, 3.0)
+    """What a method asks of examples, with its own preparation."""
+    table = as_table(x, y, classes)
+    plan = whole_budget(examples, None, 1e-5, 3.0)
+    task = Task(examples, classes, table.dim, 3.0)
     preparation = method.preparation
-    recorder = Recorder(plan, shared(preparation, method, task), NoiseKey.from_seed(3))
-    passes = Passes(rows, preparation.normalise)
-    view = preparation.view(passes, recorder, None)
-    weights = preparation.weights(passes, recorder)
-    problem = Problem(task, passes, view, weights, preparation.typical_norm(view), recorder)
-    method.fit(problem)
+    recorder = Recorder(plan, shared_releases(preparation, method, task), NoiseKey.from_seed(3))
+    passes = Passes(table, preparation.normalize)
+    method.fit(prepared(preparation, task, passes, recorder))
     return recorder

@@ -17,9 +17,9 @@ from tfdp.transfer.backbones import (
     load_backbone,
     load_efficientnet_lite,
 )
-from tfdp.transfer.backbones.base import pooled, resized
+from tfdp.transfer.backbones.backbone import pooled, resized
 from tfdp.transfer.backbones.efficientnet_lite import VARIANTS, _blocks
-from tfdp.transfer.backbones.torch_legacy import read_legacy_torch_file
+from tfdp.transfer.backbones.legacy_torch_file import read_legacy_torch_file
 
 RNG = np.random.default_rng(0)
 
@@ -41,7 +41,7 @@ def test_legacy_file_gives_its_tensors(writer, tmp_path):
 
 
 @pytest.mark.parametrize("cut", [0, 5, 60, -1, -9])
-def test_cut_legacy_files_are_refused_in_one_kind_of_error(writer, tmp_path, cut):
+def test_cut_legacy_files_are_rejected_in_one_kind_of_error(writer, tmp_path, cut):
     content = {"a": tensor(np.ones(4, np.float32))}
     path = write_legacy(writer, tmp_path / "a.pth", content)
     path.write_bytes(path.read_bytes()[:cut])
@@ -104,7 +104,7 @@ def _random_state():
 
 
 def _unfolded(state, pictures):
-    """The network written out, with batch normalisation as a layer of its own."""
+    """The network written out, with batch normalization as a layer of its own."""
 
     def norm(x, name):
         scale = state[f"{name}.weight"] / np.sqrt(state[f"{name}.running_var"] + 1e-3)
@@ -156,7 +156,7 @@ def test_folded_efficientnet_computes_what_the_file_s_network_does(writer, tmp_p
     ],
 )
 def test_variants_have_the_published_numbers_of_parameters(variant, parameters, size):
-    """The published counts have two numbers per normalised channel; folded it is one."""
+    """The published counts have two numbers per normalized channel; folded it is one."""
     model = efficientnet_lite(variant, top=True)
     channels = sum(
         layer.bias.shape[0] for layer in model.layers if layer.weights and layer.name != "logits"

@@ -25,12 +25,12 @@ def test_four_lines_and_a_report():
     report = head.privacy_report()
     assert 3.99 < report["epsilon"] <= 4.0
     assert report["sampling"] == "full_batch" and report["steps"] == report["planned_steps"] == 32
-    assert [line["name"] for line in report["releases"]] == ["centre", "second moment", "gradient"]
-    assert "centre (3.0%)" in report.summary_text()
+    assert [line["name"] for line in report["releases"]] == ["center", "second moment", "gradient"]
+    assert "center (3.0%)" in report.summary_text()
     json.dumps(report.to_dict(), allow_nan=False)
 
 
-def test_a_second_fit_is_paid_for_like_the_first():
+def test_a_second_fit_spends_as_much_as_the_first():
     head = LastLayer(CLASSES, **FULL, method="one_step").fit(X, Y)
     once = head.privacy_report()["epsilon"]
     first = head.head.kernel
@@ -68,7 +68,7 @@ def test_the_keras_model_gives_the_logits_and_survives_saving(tmp_path):
 
 
 @pytest.mark.parametrize("behind", [False, True])
-def test_a_keras_model_of_the_head_goes_on_with_what_the_head_has_cost(behind):
+def test_a_keras_model_of_the_head_continues_the_ledger_of_the_head(behind):
     head = LastLayer(CLASSES, **FULL).fit(X, Y)
     spent = head.privacy_report()["epsilon"]
     backbone = keras.Sequential([keras.Input((DIM,)), keras.layers.Dense(DIM)]) if behind else None
@@ -90,9 +90,9 @@ def test_behind_a_backbone_it_classifies_pictures():
     np.testing.assert_allclose(model(X.reshape(-1, 2, 4)), head.logits(X), rtol=1e-4, atol=1e-5)
 
 
-def test_public_centring_and_components_cost_nothing():
+def test_public_centering_and_components_cost_nothing():
     public, _ = clusters(200, DIM, CLASSES, seed=9)
-    preparation = Preparation("unit", centre="public", components=4)
+    preparation = Preparation("unit", center="public", components=4)
     head = LastLayer(
         CLASSES, **FULL, method="one_step", preparation=preparation, public_features=public
     ).fit(X, Y)
@@ -142,9 +142,9 @@ def test_wrong_arguments_are_named(change, message):
         (lambda: Steps(steps=0), "steps must be a whole number of at least 1"),
         (lambda: Steps(clip_norm=0), "clip_norm"),
         (lambda: Steps(average=1.0), "average must lie"),
-        (lambda: Preparation("cube"), "normalise must be one of none, unit, root"),
-        (lambda: Preparation(centre="median"), "centre must be one of none"),
-        (lambda: Preparation(centre_share=1.0), "centre_share must lie"),
+        (lambda: Preparation("cube"), "normalize must be one of none, unit, root"),
+        (lambda: Preparation(center="median"), "center must be one of none"),
+        (lambda: Preparation(center_share=1.0), "center_share must lie"),
     ],
 )
 def test_wrong_settings_are_named(maker, message):
@@ -152,7 +152,7 @@ def test_wrong_settings_are_named(maker, message):
         maker()
 
 
-def test_a_number_of_examples_far_from_the_rows_is_refused():
+def test_a_number_of_examples_far_from_the_data_is_rejected():
     """Near it is what privacy hides; far from it sums would be divided by the wrong number."""
     with pytest.raises(ValueError, match="num_examples=500 was stated but there are 400"):
         LastLayer(CLASSES, num_examples=500, epsilon=1.0).fit(X, Y)
@@ -166,12 +166,12 @@ def test_nothing_is_said_before_fit():
             call()
 
 
-def test_other_widths_are_refused_at_prediction():
+def test_other_widths_are_rejected_at_prediction():
     head = LastLayer(CLASSES, **FULL, method="one_step").fit(X, Y)
     with pytest.raises(ValueError, match=r"features must have shape \[B, 8\]"):
         head.predict(X[:, :7])
 
 
-def test_a_class_without_examples_is_just_never_learnt():
+def test_a_class_without_examples_is_just_never_learned():
     head = LastLayer(CLASSES + 1, **FULL, method=FullBatch()).fit(X, Y)
     assert head.evaluate(X, Y)["accuracy"] > 0.85

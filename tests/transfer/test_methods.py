@@ -17,12 +17,11 @@ from tfdp.transfer import (
     OneStep,
     Preparation,
     Steps,
-    as_rows,
+    as_table,
 )
-from tfdp.transfer.budget import whole_budget
 from tfdp.transfer.methods.whitened import denoised
 from tfdp.transfer.passes import Passes
-from tfdp.transfer.spending import Release, Spending
+from tfdp.transfer.release_budget import Release, Spending, whole_budget
 
 CLASSES, DIM = 4, 10
 X, Y = clusters(800, DIM, CLASSES, seed=1)
@@ -47,7 +46,7 @@ def _fit(method, epsilon=float("inf"), preparation=None, seed=0, **kwargs):
 @pytest.fixture
 def one_noise(monkeypatch):
     """The same noise for heads of different settings, which otherwise have none in common."""
-    monkeypatch.setattr(LastLayer, "_key", lambda *_: NoiseKey.from_seed(0))
+    monkeypatch.setattr("tfdp.transfer.last_layer.key_from", lambda _: NoiseKey.from_seed(0))
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -113,7 +112,7 @@ def test_sigmoid_with_a_fixed_bias_keeps_the_class_s_own_sum():
 
 
 def test_prototypes_make_one_step_the_nearest_class_mean():
-    preparation = Preparation("unit", centre="private")
+    preparation = Preparation("unit", center="private")
     head = _fit(OneStep(prototypes=True), preparation=preparation)
     rows = UNIT - UNIT.mean(axis=0)
     means = np.stack([rows[label == Y].sum(axis=0) for label in range(CLASSES)])
@@ -157,7 +156,7 @@ def test_logistic_is_scikit_learn_s():
     assert np.mean(ours.argmax(axis=1) == theirs.predict(test)) > 0.995
 
 
-def test_logistic_refuses_a_finite_epsilon():
+def test_logistic_rejects_a_finite_epsilon():
     with pytest.raises(ValueError, match="needs epsilon=inf"):
         _fit("logistic", epsilon=1.0)
 
@@ -219,15 +218,15 @@ def test_class_weights_undo_imbalance():
 def test_a_class_without_examples_takes_no_weight_from_the_others(epsilon):
     """Weighed against its count, which is noise, the others would all but vanish."""
     keep = np.flatnonzero((Y != 3) & ((Y == 0) | (np.arange(len(Y)) % 2 == 0)))
-    passes = Passes(as_rows(X[keep], Y[keep], CLASSES))
+    passes = Passes(as_table(X[keep], Y[keep], CLASSES))
     preparation = Preparation(balance=True, counts_share=0.5)
-    plan = whole_budget(len(keep), epsilon, 1e-5, None, "add_or_remove_one")
+    plan = whole_budget(len(keep), epsilon, 1e-5)
     spent = [*preparation.releases(), Release("rest", 0.5)]
     weights = preparation.weights(passes, Spending(plan, spent, NoiseKey.from_seed(0)))
     counts = np.bincount(Y[keep], minlength=CLASSES)
     assert counts[3] == 0 and weights[3] == 1.0
     np.testing.assert_allclose(weights[:3], counts[1:3].min() / counts[:3], rtol=0.05)
     # Where no count is clear of its noise, none is told from another.
-    drowned = whole_budget(len(keep), 0.01, 1e-5, None, "add_or_remove_one")
+    drowned = whole_budget(len(keep), 0.01, 1e-5)
     weights = preparation.weights(passes, Spending(drowned, spent, NoiseKey.from_seed(0)))
     np.testing.assert_array_equal(weights, 1.0)

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from tests.transfer.tables import clusters
-from tfdp.transfer import FullBatch, LastLayer, Preparation, Steps, as_rows
-from tfdp.transfer.sampled import SampledHead, fit_sampled
-from tfdp.transfer.seeds import child_seed
-from tfdp.transfer.spending import Spending
-from tfdp.transfer.study import Budget, Candidate, _judging_noise, fit, tune
+from tfdp.transfer import FullBatch, LastLayer, Preparation, Steps, as_table
+from tfdp.transfer.fine_tuning import SampledHead, fit_sampled
+from tfdp.transfer.release_budget import Spending, seed_for
+from tfdp.transfer.studies import Budget, Candidate, fit, tune
+from tfdp.transfer.studies.tuning import _judging_noise
 
 CLASSES, DIM, ROWS = 3, 6, 600
 X, Y = clusters(ROWS, DIM, CLASSES, seed=1)
@@ -21,10 +21,10 @@ X, Y = clusters(ROWS, DIM, CLASSES, seed=1)
 def drawn(monkeypatch):
     """The standard normal noise of every release that is made, flat."""
     found = []
-    publish = Spending.publish_mean
+    release_mean = Spending.release_mean
 
     def spy(self, name, sums, *, sensitivity, divisor):
-        made = publish(self, name, sums, sensitivity=sensitivity, divisor=divisor)
+        made = release_mean(self, name, sums, sensitivity=sensitivity, divisor=divisor)
         scale = sensitivity * self.noise_multiplier(name)
         found.append(
             np.concatenate(
@@ -36,7 +36,7 @@ def drawn(monkeypatch):
         )
         return made
 
-    monkeypatch.setattr(Spending, "publish_mean", spy)
+    monkeypatch.setattr(Spending, "release_mean", spy)
     return found
 
 
@@ -52,10 +52,10 @@ def test_trial_runs_under_one_seed_have_noise_of_their_own(drawn):
     candidate = Candidate(
         "full_batch",
         settings={"loop.steps": 1, "loop.optimizer": "sgd"},
-        preparation={"centre": "none"},
+        preparation={"center": "none"},
         grid={"loop.learning_rate": [1.0, 1.0, 100.0]},
     )
-    rows, budget = as_rows(X, Y, CLASSES), Budget(ROWS, CLASSES, 1.0, 1e-5)
+    rows, budget = as_table(X, Y, CLASSES), Budget(ROWS, CLASSES, 1.0, 1e-5)
     for epsilon in (1.0, 8.0):
         own = Budget(ROWS, CLASSES, epsilon, 1e-5)
         tune(candidate, rows, own, charge=True, seed=1000)
@@ -76,7 +76,7 @@ def test_judging_has_noise_of_its_own_for_every_method_and_budget():
     assert not np.allclose(_judging_noise(newton, one, 5, None), _judging_noise(newton, one, 5, 3))
 
 
-def test_what_two_budgets_of_one_seed_publish_does_not_give_the_gradient_away():
+def test_what_two_budgets_of_one_seed_release_does_not_give_the_gradient_away():
     low, high, exact = (
         LastLayer(CLASSES, num_examples=ROWS, epsilon=e, method="one_step", seed=0).fit(X, Y)
         for e in (1.0, 8.0, math.inf)
@@ -112,7 +112,7 @@ def test_heads_that_differ_in_anything_share_no_noise(drawn, change):
 
 
 def test_sampled_heads_of_other_budgets_draw_other_noise_and_batches():
-    rows = as_rows(X, Y, CLASSES)
+    rows = as_table(X, Y, CLASSES)
     settings = SampledHead(batch_size=60, epochs=1, init=0.03)
     budget = {"num_examples": ROWS, "num_classes": CLASSES, "delta": 1e-5}
     heads = [
@@ -132,9 +132,9 @@ def test_child_seeds_tell_purposes_apart_and_repeat_in_any_process():
         (Steps(),), (Steps(steps=3),), (FullBatch(Steps()),), ({"a": 1},), ({"a": 2},),
         (np.zeros(3),), (np.zeros(3, np.float32),), (rate(0.1),), (rate(0.2),),
     ]  # fmt: skip
-    seeds = [child_seed(7, *purpose) for purpose in purposes]
+    seeds = [seed_for(7, *purpose) for purpose in purposes]
     assert len(set(seeds)) == len(purposes)
-    assert child_seed(7, rate(0.1)) == child_seed(7, rate(0.1))
-    assert child_seed(7, "a", np.float64(1.0)) == child_seed(7, "a", 1.0)
-    assert child_seed(8, "a", "b") != seeds[0] and child_seed(None, "a") is None
-    assert child_seed(7, "a", "b") == 148972202971752598536349152800236541388
+    assert seed_for(7, rate(0.1)) == seed_for(7, rate(0.1))
+    assert seed_for(7, "a", np.float64(1.0)) == seed_for(7, "a", 1.0)
+    assert seed_for(8, "a", "b") != seeds[0] and seed_for(None, "a") is None
+    assert seed_for(7, "a", "b") == 148972202971752598536349152800236541388

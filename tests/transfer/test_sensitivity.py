@@ -13,7 +13,7 @@ CLASSES, DIM, ROWS = 4, 7, 60
 
 
 class _BiasedBalanced(FullBatch):
-    preparation = Preparation("unit", centre="private", balance=True, bias=1.0)
+    preparation = Preparation("unit", center="private", balance=True, bias=1.0)
 
 
 VARIANTS = {
@@ -26,7 +26,7 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_removing_a_row_moves_every_published_sum_by_at_most_the_sensitivity(name):
+def test_removing_an_example_moves_every_released_sum_by_at_most_the_sensitivity(name):
     x, y = clusters(ROWS, DIM, CLASSES)
     x[0] *= 50  # a row that stands out
     whole = asked(VARIANTS[name], x, y, CLASSES, ROWS)
@@ -47,7 +47,7 @@ def test_removing_a_row_moves_every_published_sum_by_at_most_the_sensitivity(nam
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_a12_divisors_are_the_public_number_whatever_the_rows(name):
+def test_divisors_are_the_public_number_whatever_the_rows(name):
     """A12: the mean is over the stated number of examples, not over the rows that came."""
     x, y = clusters(ROWS, DIM, CLASSES)
     for rows in (ROWS, ROWS - 1):

@@ -1,4 +1,4 @@
-"""What attacks that were really made prove about a mechanism: lower bounds on epsilon."""
+"""Lower bounds on epsilon, from attacks that were made on a mechanism."""
 
 from tfdp.audit.lower_bound import Audit, epsilon_lower_bound
 

@@ -15,12 +15,12 @@ class Audit:
     """What an attack proves.
 
     Attributes:
-        epsilon: no mechanism of a smaller epsilon behaves like this; 0 if nothing is proved.
-        confidence: chance that the bound is right, over the attack's runs.
-        delta: the delta that goes with epsilon.
-        true_positive_rate: lower end of its confidence interval.
-        false_positive_rate: upper end of its confidence interval.
-        trials: how many runs each of the two rates was measured on.
+        epsilon: No mechanism with a smaller epsilon behaves like this; 0 if nothing is proved.
+        confidence: Probability that the bound is right, over the attack's runs.
+        delta: The delta that goes with epsilon.
+        true_positive_rate: Lower end of its confidence interval.
+        false_positive_rate: Upper end of its confidence interval.
+        trials: How many runs each of the two rates was measured on.
     """
 
     epsilon: float
@@ -36,7 +36,7 @@ class _Test(NamedTuple):
 
     threshold: np.ndarray  # one, or several to choose from
     sign: int  # 1: high scores are positive; -1: low ones
-    swapped: bool  # positive means "without the record"
+    swapped: bool  # positive means "without the example"
 
 
 def epsilon_lower_bound(
@@ -44,21 +44,21 @@ def epsilon_lower_bound(
 ) -> Audit:
     """Bounds epsilon from below by an attack's scores.
 
-    Any test of whether a record took part has ``TPR <= exp(epsilon) * FPR + delta`` (Kairouz,
+    Any test of whether an example took part has ``TPR <= exp(epsilon) * FPR + delta`` (Kairouz,
     Oh and Viswanath 2015), so rates that were measured bound epsilon from below (Jagielski, Ullman
     and Oprea 2020, section 4). The test is chosen on one half of the runs and measured on the
-    other, by intervals of Clopper and Pearson that hold together: choosing it on the runs that
-    measure it would find leaks where there are none.
+    other, by Clopper-Pearson intervals that hold jointly: choosing it on the runs that measure it
+    would find leaks where there are none.
 
     Args:
-        scores_with: one score for every independent run with the record; high or low, whichever
-            way the attack points is found out.
-        scores_without: the same for runs without it.
-        delta: of the guarantee that is audited.
-        confidence: between 0 and 1.
+        scores_with: One score for every independent run with the example. The attack may point to
+            high scores or to low ones.
+        scores_without: The same for runs without it.
+        delta: Of the guarantee that is audited.
+        confidence: Between 0 and 1.
 
     Raises:
-        ValueError: fewer than four scores, a score that is not a number, or a number out of range.
+        ValueError: Fewer than four scores, a score that is not a number, or a number out of range.
     """
     if not 0 <= delta < 1:
         raise ValueError(f"delta={delta}: expected a number from 0 to below 1.")
@@ -86,7 +86,7 @@ def _scores(name: str, values: ArrayLike) -> np.ndarray:
 
 
 def _halves(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Splits at random, the same way every time: runs may come in an order that means something."""
+    """Splits at random, always the same way: the order of the runs may carry information."""
     order = np.random.default_rng(0).permutation(len(scores))
     return scores[order[::2]], scores[order[1::2]]
 
@@ -94,7 +94,7 @@ def _halves(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _best_test(
     positive: np.ndarray, negative: np.ndarray, delta: float, confidence: float
 ) -> _Test:
-    """The threshold and the side of it that prove most."""
+    """Returns the threshold and the side of it that prove most."""
     scores = np.concatenate([positive, negative])
     thresholds = np.unique(np.quantile(scores, np.linspace(0, 1, 101), method="nearest"))
     found = []
@@ -114,7 +114,7 @@ def _best_test(
 
 
 def _positives(test: _Test, *samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How many scores of each sample the test calls positive; the test's own positives first."""
+    """Counts the scores of each sample that are positive; the test's own positives first."""
     counts = [
         np.sum(test.sign * scores[:, None] > test.sign * np.atleast_1d(test.threshold), axis=0)
         for scores in samples
@@ -126,7 +126,7 @@ def _positives(test: _Test, *samples: np.ndarray) -> tuple[np.ndarray, np.ndarra
 def _rates(
     hits: np.ndarray, alarms: np.ndarray, trials: tuple[int, int], confidence: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The least true-positive and the largest false-positive rate that the counts allow."""
+    """Returns the least true-positive and the largest false-positive rate for the counts."""
     error = (1 - confidence) / 2  # each of the two intervals may fail
     positives, negatives = trials
     least = stats.beta.ppf(error, np.maximum(hits, 1), positives - hits + 1)

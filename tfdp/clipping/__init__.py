@@ -1,38 +1,34 @@
 """Per-example clipped gradient sums: layer rules and engines."""
 
-from tfdp.clipping.api import ClippedSum, clipped_gradient_sum, per_example_norms
-from tfdp.clipping.clip import Automatic, Clipping, Flat, PerLayer
-from tfdp.clipping.engines import ENGINES
-from tfdp.clipping.errors import (
+from tfdp.clipping.clipped_gradient import ENGINES, Clipped, ClippedGradient
+from tfdp.clipping.clipped_sum import ClippedSum, clipped_gradient_sum, per_example_norms
+from tfdp.clipping.examples import Batch
+from tfdp.clipping.factors import clip_factors
+from tfdp.clipping.losses import per_example_loss
+from tfdp.clipping.rejections import (
     CancellingError,
     ScalarLossError,
     UnsupportedLayerError,
     WrongRuleError,
 )
-from tfdp.clipping.forward import Batch
-from tfdp.clipping.function import Clipped, ClippedGradient
-from tfdp.clipping.losses import per_example_loss
 from tfdp.clipping.rules import register_rule
 from tfdp.clipping.terms import ExplicitTerm, LookupTerm, MatMulTerm, Term
 
 __all__ = [
-    "CancellingError",
     "ENGINES",
-    "Automatic",
     "Batch",
+    "CancellingError",
     "Clipped",
     "ClippedGradient",
     "ClippedSum",
-    "Clipping",
     "ExplicitTerm",
-    "Flat",
     "LookupTerm",
     "MatMulTerm",
-    "PerLayer",
     "ScalarLossError",
     "Term",
     "UnsupportedLayerError",
     "WrongRuleError",
+    "clip_factors",
     "clipped_gradient_sum",
     "per_example_loss",
     "per_example_norms",

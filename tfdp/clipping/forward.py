@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+import contextlib
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tfdp.clipping.alone import losses_alone
-from tfdp.clipping.lookups import impossible_ids_as_nan, is_plain_table
-from tfdp.clipping.terms.base import select_rows
-
-
-class Batch(NamedTuple):
-    """Rows of one microbatch, all of the same static shape.
-
-    Attributes:
-      x: Inputs, nested as the model takes them; every leaf ``[B, ...]``.
-      y: Targets, nested; every leaf ``[B, ...]``.
-      sample_weight: None, ``[B]`` or nested like ``y``.
-      mask: ``[B]`` bool; False marks padding, which contributes exactly zero.
-      seed: ``[2]`` int32, from which dropout and its like draw.
-    """
-
-    x: Any
-    y: Any
-    sample_weight: Any
-    mask: tf.Tensor
-    seed: tf.Tensor
-
+from tfdp.clipping.examples import with_mask_of
+from tfdp.clipping.losses import losses_one_by_one
+from tfdp.clipping.rules.registry import replaced
 
 # Losses are multiplied by this number where layers compute in float16, whose smallest numbers are
 # too large for many gradients. A constant, not adapted to what overflows: that is private.
@@ -59,7 +42,7 @@ class Forward:
         dtypes = {layer.compute_dtype for layer in self.layers}
         self.half_precision = bool(dtypes & {"float16", "bfloat16"})
         self.loss_scale = FLOAT16_LOSS_SCALE if "float16" in dtypes else 1.0
-        self._tables = [layer for layer in model._flatten_layers() if is_plain_table(layer)]
+        self._tables = [layer for layer in model._flatten_layers() if _is_plain_table(layer)]
         self._takes_training = model._call_has_training_arg
 
     def mapping(self, weights: Sequence, state: Sequence, seed: tf.Tensor) -> list:
@@ -76,7 +59,7 @@ class Forward:
 
     def outputs(self, x: Any) -> Any:
         """Returns the model's outputs in training; call it inside a stateless scope."""
-        with impossible_ids_as_nan(self._tables):
+        with _impossible_ids_as_nan(self._tables):
             return self.model(x, training=True) if self._takes_training else self.model(x)
 
     def losses(self, x: Any, y: Any, sample_weight: Any) -> tuple[tf.Tensor, Any]:
@@ -85,13 +68,13 @@ class Forward:
         return self.loss(y, outputs, sample_weight), outputs
 
     def loss_of(self, y: Any, outputs: Any, sample_weight: Any, compiled: bool) -> tf.Tensor:
-        """Returns the losses ``[B]``; those of functions that users wrote one by one."""
+        """Returns the losses ``[B]``; those of functions that users wrote, one by one."""
         if getattr(self.loss, "by_user", True):
-            return losses_alone(self.loss, y, outputs, sample_weight, compiled)
+            return losses_one_by_one(self.loss, y, outputs, sample_weight, compiled)
         return self.loss(y, outputs, sample_weight)
 
     def graph_of_loss(self, y: Any, outputs: Any, sample_weight: Any) -> tf.Graph | None:
-        """Returns the graph of functions that users wrote, for one row; None for Keras's own.
+        """Returns the graph of a loss that users wrote, for one example; None for Keras's own.
 
         Args:
           y: As for ``loss_of``; shapes and dtypes count.
@@ -109,26 +92,45 @@ class Forward:
         return tf.function(self.loss, autograph=False).get_concrete_function(*specs).graph
 
 
-def without_padding(batch: Batch) -> Batch:
-    """Zeroes the floating-point inputs of padding rows, which may hold anything, even NaN."""
-    x, y, weight = with_rows(batch.mask, (batch.x, batch.y, batch.sample_weight))
-    return batch._replace(x=x, y=y, sample_weight=weight)
-
-
-def with_rows(rows: tf.Tensor, nested: Any) -> Any:
-    """Zeroes the floating-point numbers outside the mask ``rows`` ([B] bool), by a select."""
-
-    def clean(leaf):
-        if not tf.is_tensor(leaf) or not leaf.dtype.is_floating:
-            return leaf
-        return select_rows(rows, leaf)
-
-    return keras.tree.map_structure(clean, nested)
-
-
 def _seed_states(model: keras.Model) -> list[keras.Variable]:
     found = {}
     for layer in model._flatten_layers(include_self=True, recursive=True):
         for generator in layer._seed_generators:
             found[id(generator.state)] = generator.state
     return list(found.values())
+
+
+def _is_plain_table(layer: keras.layers.Layer) -> bool:
+    """Whether a layer's call is Keras's own lookup of ids in a table."""
+    calls = (keras.layers.Embedding.call, keras.layers.ReversibleEmbedding.call)
+    return type(layer).call in calls
+
+
+@contextlib.contextmanager
+def _impossible_ids_as_nan(tables: Iterable[keras.layers.Embedding]) -> Iterator[None]:
+    """Within the block, an id outside a table reads as NaN.
+
+    TensorFlow stops at such an id on CPUs, and XLA reads another entry. NaN makes the gradient of
+    its example not finite, so that the example contributes zero and is counted.
+    """
+    with contextlib.ExitStack() as stack:
+        for table in tables:
+            stack.enter_context(replaced(table, "call", _marked(table, table.call)))
+        yield
+
+
+def _marked(table: keras.layers.Embedding, call: Callable) -> Callable:
+    @functools.wraps(call)
+    def marked(inputs, *args, reverse=False, **kwargs):
+        if reverse:  # tied: logits from the table, no lookup
+            return call(inputs, *args, reverse=True, **kwargs)
+        ids = tf.convert_to_tensor(inputs)
+        ids = ids if ids.dtype.is_integer else tf.cast(ids, tf.int32)  # as Keras does
+        size = tf.cast(table.input_dim, ids.dtype)
+        known = (ids >= -size) & (ids < size)  # Keras counts negative ones from the end
+        outputs = call(tf.where(known, ids, tf.zeros([], ids.dtype)), *args, **kwargs)
+        nan = tf.constant(float("nan"), outputs.dtype)
+        shown = tf.where(known[..., tf.newaxis], outputs, nan)
+        return with_mask_of(outputs, shown)  # which some layers set in their call
+
+    return marked

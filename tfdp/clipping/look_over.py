@@ -5,10 +5,11 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from tfdp.clipping.errors import CancellingError, UnsupportedLayerError
-from tfdp.clipping.forward import Batch, Forward
-from tfdp.clipping.plan import Plan
+from tfdp.clipping.examples import Batch
+from tfdp.clipping.forward import Forward
+from tfdp.clipping.layer_plan import Plan
 from tfdp.clipping.probe import refuse_mixing, refuse_wrong_rules
+from tfdp.clipping.rejections import CancellingError, UnsupportedLayerError
 from tfdp.clipping.survey import survey
 
 

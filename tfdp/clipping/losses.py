@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import tensorflow as tf
 from keras.src.trainers import compile_utils
 
-from tfdp.clipping.errors import ScalarLossError
+from tfdp.clipping.examples import batch_of_one, map_examples
+from tfdp.clipping.rejections import ScalarLossError
 from tfdp.clipping.rules.registry import replaced
 
 
@@ -40,6 +42,48 @@ def per_example_loss(
     losses = _LossesByExample(wrapped, loss_weights, output_names=output_names)
     losses.by_user = not all(map(_is_of_keras, keras.tree.flatten(loss)))
     return losses
+
+
+def losses_one_by_one(
+    loss: Callable, y_true: Any, y_pred: Any, sample_weight: Any, compiled: bool
+) -> tf.Tensor:
+    """Returns ``[B]``: the loss of every example as in a batch that holds nothing else.
+
+    Trying a function on whole batches cannot show that it keeps examples apart: it may mix them for
+    values that were not tried. A function that is given one example cannot.
+
+    Args:
+      loss: ``(y_true, y_pred, sample_weight) -> [B]``; see ``per_example_loss``.
+      y_true: Targets, nested; every leaf ``[B, ...]``.
+      y_pred: The model's outputs, nested.
+      sample_weight: None, ``[B]`` or nested like ``y_true``.
+      compiled: Whether XLA compiles the call; see ``map_examples``.
+    """
+    fields = (y_true, y_pred, sample_weight)
+    leaves = keras.tree.flatten(fields)
+    own = [leaf for leaf in leaves if tf.is_tensor(leaf)]
+    if own[0].shape[0] == 1:
+        return loss(*fields)
+    masks = {
+        i: m
+        for i, leaf in enumerate(own)
+        if (m := keras.src.backend.get_keras_mask(leaf)) is not None
+    }
+    # From these the losses of Keras are computed, if they get probabilities.
+    logits = {i: leaf._keras_logits for i, leaf in enumerate(own) if hasattr(leaf, "_keras_logits")}
+
+    def one(example: tuple[list[tf.Tensor], dict, dict]) -> tf.Tensor:
+        values, kept, before = example
+        batches = [batch_of_one(value, kept.get(i)) for i, value in enumerate(values)]
+        for i, own_logits in before.items():
+            batches[i]._keras_logits = own_logits[tf.newaxis]
+        found = iter(batches)
+        nested = keras.tree.pack_sequence_as(
+            fields, [next(found) if tf.is_tensor(leaf) else leaf for leaf in leaves]
+        )
+        return loss(*nested)[0]
+
+    return map_examples(one, (own, masks, logits), compiled)
 
 
 def _is_of_keras(loss: Any) -> bool:
@@ -135,7 +179,7 @@ def without_impossible_classes(
     """Replaces class numbers that no output stands for, and says where they stood.
 
     TensorFlow stops at them on CPUs and computes NaN elsewhere. Whether a run ends must not depend
-    on one record: its loss is made NaN everywhere, so that it is left out and counted.
+    on one example: its loss is made NaN everywhere, so that it is skipped and counted.
     """
     name = getattr(loss, "name", "")
     if name != "sparse_categorical_crossentropy" and not isinstance(

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp.clipping.forward import Batch
+from tfdp.clipping.examples import Batch
 
 _SEED = 20210607
 # Where floating-point numbers are drawn from, in turn, and the lesser of two ids. Any vocabulary

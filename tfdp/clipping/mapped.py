@@ -13,9 +13,9 @@ import keras
 import tensorflow as tf
 from keras.src.backend.common import global_state
 
-from tfdp.clipping.plan import Mapping
+from tfdp.clipping.examples import batch_of_one, map_examples, with_mask_of
+from tfdp.clipping.layer_plan import Mapping
 from tfdp.clipping.recording import Frame, Recorder, RecordingScope
-from tfdp.clipping.rows import batch_of_one, map_rows, with_mask_of
 from tfdp.clipping.rules.registry import Terms
 from tfdp.clipping.terms import ExplicitTerm
 
@@ -78,7 +78,7 @@ class _CallAgain:
             logits = {i: found for i, found in behind if found is not None}
             return keras.tree.map_structure(lambda leaf: leaf[0], (outputs, logits))
 
-        outputs, logits = map_rows(one, self._rows(), self._compiled)
+        outputs, logits = map_examples(one, self._rows(), self._compiled)
         leaves = keras.tree.flatten(outputs)
         for i, found in logits.items():
             leaves[i]._keras_logits = found
@@ -108,7 +108,7 @@ class _CallAgain:
             )
             return [tf.convert_to_tensor(gradient) for gradient in found]
 
-        found = map_rows(one, (self._rows(), list(gradients)), self._compiled)
+        found = map_examples(one, (self._rows(), list(gradients)), self._compiled)
         for (variable, _), gradient in zip(variables, found, strict=True):
             shape = [self._recorder.batch.mask.shape[0], *variable.shape]
             yield variable, ExplicitTerm(tf.ensure_shape(gradient, shape))

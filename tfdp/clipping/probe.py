@@ -16,11 +16,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp.clipping.errors import CancellingError, UnsupportedLayerError, WrongRuleError
-from tfdp.clipping.forward import Batch, Forward
+from tfdp.clipping.examples import Batch
+from tfdp.clipping.forward import Forward
+from tfdp.clipping.layer_plan import Plan
 from tfdp.clipping.made_up import made_up_pairs, with_faint_weights_raised
-from tfdp.clipping.plan import Plan
-from tfdp.clipping.refusals import (
+from tfdp.clipping.rejections import (
+    CancellingError,
+    UnsupportedLayerError,
+    WrongRuleError,
     refuse_added_losses,
     refuse_rewritten_weights,
     warn_of_dropped_updates,

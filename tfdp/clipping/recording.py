@@ -11,8 +11,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp.clipping.forward import Batch, Forward
-from tfdp.clipping.plan import CallKey, Mapping, Plan
+from tfdp.clipping.examples import Batch
+from tfdp.clipping.forward import Forward
+from tfdp.clipping.layer_plan import CallKey, Mapping, Plan
 from tfdp.clipping.rules import rule_for
 from tfdp.clipping.rules.registry import Terms, replaced
 
@@ -43,8 +44,8 @@ class Recorder:
 
     Args:
       forward: The model.
-      plan: Which way every call takes.
-      batch: The rows that the model runs on.
+      plan: How every call is handled.
+      batch: The examples that the model runs on.
       watch: Called with every tensor whose gradient is needed.
       mapped: ``(recorder, frame, mapping, call, args, kwargs) -> outputs``: makes a call whose
         weights are mapped over examples.
@@ -165,10 +166,10 @@ class Recorder:
 
     def _widened(self, leaf: Any) -> Any:
         """Repeats what is the same for all examples, such as position ids of shape [1, T]."""
-        rows = self.batch.mask.shape[0]
+        count = self.batch.mask.shape[0]
         if not tf.is_tensor(leaf) or leaf.shape.rank in (None, 0) or leaf.shape[0] != 1:
             return leaf
-        return leaf if rows == 1 else tf.broadcast_to(leaf, [rows, *leaf.shape[1:]])
+        return leaf if count == 1 else tf.broadcast_to(leaf, [count, *leaf.shape[1:]])
 
 
 class RecordingScope(keras.StatelessScope):

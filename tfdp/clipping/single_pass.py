@@ -2,44 +2,27 @@
 
 The backward pass stops at the layers' outputs. A layer's input and the gradient of its output
 hold every example's weight gradient in factored form, so neither a second backward pass nor the
-gradients themselves are needed: norms and clipped sum come from the same recorded pairs.
+gradients themselves are needed: norms and clipped sum come from the same recorded pairs, the
+book-keeping of Bu et al. 2023, "Differentially Private Optimization on Large Model at Small Cost".
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tfdp.clipping.forward import Batch, Forward
+from tfdp.clipping.examples import Batch, with_mask_of
+from tfdp.clipping.factors import PerExampleGradients
+from tfdp.clipping.forward import Forward
+from tfdp.clipping.layer_plan import Plan
 from tfdp.clipping.mapped import mapped_call
-from tfdp.clipping.plan import Plan
 from tfdp.clipping.recording import Recorder, RecordingScope
-from tfdp.clipping.rows import with_mask_of
 from tfdp.clipping.terms import Term, merge
 
 _PROBABILITIES = {"Softmax": tf.nn.softmax, "Sigmoid": tf.sigmoid}
-
-
-class PerExample(NamedTuple):
-    """What an engine finds for one batch.
-
-    Attributes:
-      terms: One term per trainable variable, None where the loss does not depend on it; of
-        gradients ``forward.loss_scale`` times the true ones.
-      losses: ``[B]``; zero at padding.
-      outputs: The model's outputs.
-      second_pass: From factors ``[B]`` to the sums of the gradients so weighted, by another
-        backward pass; None where the engine has none.
-    """
-
-    terms: list[Term | None]
-    losses: tf.Tensor
-    outputs: Any
-    second_pass: Callable[[tf.Tensor], list[tf.Tensor]] | None = None
 
 
 def single_pass(
@@ -50,15 +33,15 @@ def single_pass(
     plan: Plan,
     compiled: bool,
     second_pass: bool = False,
-) -> PerExample:
+) -> PerExampleGradients:
     """Returns per-example gradients from one forward and one backward pass.
 
     Args:
       forward: The model and its loss.
       weights: Values of ``forward.trainable``.
       state: Values of ``forward.state``.
-      batch: Rows of static shape.
-      plan: The way of every call; see ``survey``.
+      batch: Examples of static shape.
+      plan: How every call is handled; see ``survey``.
       compiled: Whether XLA compiles the call.
       second_pass: Whether to offer sums by a second backward pass.
     """
@@ -77,7 +60,7 @@ def single_pass(
                 )
             losses = forward.loss_of(batch.y, predictions, batch.sample_weight, compiled)
         losses = tf.where(batch.mask, losses, 0)
-    # Examples do not mix, so the gradient of the sum holds each example's own, row by row.
+    # Examples do not mix, so the gradient of the sum holds each example's own.
     tapped = [tensor for tap in recorder.taps for tensor in tap.tensors]
     scales = tf.fill(losses.shape, tf.cast(forward.loss_scale, losses.dtype))
     gradients = iter(tape.gradient(losses, tapped, output_gradients=scales))
@@ -93,7 +76,7 @@ def single_pass(
             if id(variable) in found:
                 found[id(variable)].append(term)
     merged = [merge(found[id(v)]) if found[id(v)] else None for v in forward.trainable]
-    return PerExample(merged, losses, outputs, again if second_pass else None)
+    return PerExampleGradients(merged, losses, outputs, again if second_pass else None)
 
 
 def weighted_sums(

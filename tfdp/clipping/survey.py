@@ -16,20 +16,20 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp.clipping.beyond_xla import beyond_xla
-from tfdp.clipping.convolutions import mostly_plain_convolutions
-from tfdp.clipping.forward import Batch, Forward
-from tfdp.clipping.memory import (
+from tfdp.clipping.examples import Batch
+from tfdp.clipping.forward import Forward
+from tfdp.clipping.layer_plan import CallKey, Mapping, Plan
+from tfdp.clipping.microbatch_size import (
     activation_bytes,
-    forming_for_units,
+    forming_for_users,
     keeping_gradients,
     norm_bytes,
 )
-from tfdp.clipping.plan import CallKey, Mapping, Plan
 from tfdp.clipping.recording import Frame, Recorder, RecordingScope
-from tfdp.clipping.refusals import refuse_writes
+from tfdp.clipping.rejections import refuse_writes
 from tfdp.clipping.rules import rule_for
 from tfdp.clipping.terms import Term
+from tfdp.clipping.xla import beyond_xla, mostly_plain_convolutions
 
 _ROWS = (2, 3)
 
@@ -116,7 +116,7 @@ def _ways(fewer: _Surveyor, more: _Surveyor, widen: bool) -> Plan:
         widen,
         norm_bytes=norm_bytes(uses.values(), fewer.graph),
         kept=frozenset(kept),
-        for_units=frozenset(forming_for_units(uses) - kept),
+        for_users=frozenset(forming_for_users(uses) - kept),
     )
 
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
-from tfdp.clipping.forward import Batch, Forward
-from tfdp.clipping.rows import map_rows
-from tfdp.clipping.single_pass import PerExample
+from tfdp.clipping.examples import Batch, map_examples
+from tfdp.clipping.factors import PerExampleGradients
+from tfdp.clipping.forward import Forward
 from tfdp.clipping.terms import ExplicitTerm
 
 
 def vectorized(
     forward: Forward, weights: list, state: list, batch: Batch, compiled: bool = True
-) -> PerExample:
+) -> PerExampleGradients:
     """Returns the gradients of every example, formed explicitly.
 
     Args:
@@ -25,7 +25,7 @@ def vectorized(
       weights: Values of ``forward.trainable``.
       state: Values of ``forward.state``.
       batch: Rows of static shape.
-      compiled: Whether XLA compiles the call; see ``map_rows``.
+      compiled: Whether XLA compiles the call; see ``map_examples``.
     """
     rows = tf.range(tf.shape(batch.mask)[0])
     fields = (batch.x, batch.y, batch.sample_weight)
@@ -47,9 +47,9 @@ def vectorized(
         outputs = keras.tree.map_structure(lambda leaf: leaf[0], outputs)
         return loss[0], outputs, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
-    losses, outputs, gradients = map_rows(one_example, [rows, *leaves], compiled)
+    losses, outputs, gradients = map_examples(one_example, [rows, *leaves], compiled)
     terms = [ExplicitTerm(_static(gradient, batch)) for gradient in gradients]
-    return PerExample(list(terms), tf.where(batch.mask, losses, 0), outputs)
+    return PerExampleGradients(list(terms), tf.where(batch.mask, losses, 0), outputs)
 
 
 def _static(gradient: tf.Tensor, batch: Batch) -> tf.Tensor:

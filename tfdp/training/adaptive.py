@@ -1,25 +1,14 @@
-"""How a plan says that examples are clipped, and the clip norm that follows a quantile."""
+"""The clip norm that follows a quantile of the gradient norms."""
 
 from __future__ import annotations
 
 import keras
 import tensorflow as tf
 
-from tfdp.clipping import Automatic, Clipping, Flat, PerLayer
-from tfdp.privacy import AutomaticClipping, PerLayerClipping, PrivacyPlan, QuantileClipping
+from tfdp.privacy import PrivacyPlan, QuantileClipping
 
 # How far the clip norm may go from where it starts: float32 and the noise stay meaningful.
 _FURTHEST = 1e6
-
-
-def clipping_of(plan: PrivacyPlan) -> Clipping:
-    """Returns what clips as the plan says; its sensitivity is the plan's clip norm."""
-    way = plan.clipping
-    if isinstance(way, AutomaticClipping):
-        return Automatic(plan.clip_norm, way.gamma)
-    if isinstance(way, PerLayerClipping):
-        return PerLayer(dict(way.bounds) or plan.clip_norm)
-    return Flat(plan.clip_norm)
 
 
 class AdaptiveClipNorm:

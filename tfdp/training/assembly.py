@@ -14,7 +14,7 @@ from tfdp.clipping import Batch, ClippedGradient
 from tfdp.data import ExampleSource
 from tfdp.privacy import PrivacyPlan
 from tfdp.privacy.noise import NoiseKey
-from tfdp.training.adaptive import AdaptiveClipNorm, clipping_of
+from tfdp.training.adaptive import AdaptiveClipNorm
 from tfdp.training.continuity import check_optimizer_is_own
 from tfdp.training.metrics import update_metrics
 from tfdp.training.run import PrivateRun, agreed_key
@@ -63,7 +63,7 @@ def _best_microbatch_size(
     batch = Batch(x, y, sample_weight, valid, tf.zeros([2], tf.int32))
     drawn, probabilities = _drawn_by_an_update(state.plan)
     rows = drawn * each
-    best = state.update.clipped.rows_at_once(
+    best = state.update.clipped.best_microbatch_size(
         batch, rows, probabilities, strategy.num_replicas_in_sync
     )
     return max(1, best // each) * each
@@ -109,7 +109,8 @@ def _make_update(model: keras.Model) -> PrivateStep:
     clipped = ClippedGradient(
         model,
         state.loss,
-        clipping_of(state.plan),
+        state.plan.clip_norm,
+        clipping=state.plan.clipping,
         engine=state.engine,
         with_outputs=model._compile_metrics is not None,
         jit_compile=_jit_compile(model),

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp.clipping.forward import with_rows
+from tfdp.clipping.examples import only_examples
 
 
 def update_metrics(
@@ -36,7 +36,7 @@ def update_metrics(
     """
     weight = tf.cast(used, tf.float32)
     # Zeros, since NaN times a weight of zero is NaN.
-    y, outputs, losses, sample_weight = with_rows(used, (y, outputs, losses, sample_weight))
+    y, outputs, losses, sample_weight = only_examples(used, (y, outputs, losses, sample_weight))
     model._loss_tracker.update_state(losses + _penalty(model), sample_weight=weight)
     metrics = model._compile_metrics
     if outputs is None or metrics is None:

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 
 from tfdp.clipping import per_example_loss
-from tfdp.clipping.engines import check_engine, checked_jit_compile
+from tfdp.clipping.clipped_gradient import check_engine, checked_jit_compile
 from tfdp.data import ExampleSource, as_source, batches
 from tfdp.optimizers import PrivateOptimizer
 from tfdp.privacy import Ledger, PrivacyPlan, PrivacyReport, build_report

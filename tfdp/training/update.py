@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from tfdp.clipping import Batch, ClippedGradient
-from tfdp.clipping.totals import added, no_sums
+from tfdp.clipping.factors import added, no_sums
 from tfdp.optimizers import PrivateOptimizer
 from tfdp.privacy.grid import Grid
 from tfdp.privacy.noise import NoiseKey, NoisyGradients, privatize, privatize_on_grid
@@ -171,7 +171,7 @@ class PrivateStep:
         """Adds the sums of a microbatch that ``_accumulate_one`` left out on this replica."""
 
         def with_them() -> list[tf.Tensor]:
-            part = self.clipped.with_rows_cut_out(*self._arguments(batch))
+            part = self.clipped.skipping_overflows(*self._arguments(batch))
             return added(totals.sums, part.sums)
 
         return totals._replace(sums=tf.cond(complete, lambda: totals.sums, with_them))

@@ -1,4 +1,4 @@
-"""The Keras-like face: a private classifier of features in four lines."""
+"""A private classifier of features in four lines: the front door of this room."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ import tensorflow as tf
 
 from tfdp import checks
 from tfdp.privacy import PrivacyReport, build_report
-from tfdp.privacy.noise import NoiseKey
 from tfdp.privacy.report import SEED_NOTE
 from tfdp.privacy.spenders import note_training
 from tfdp.transfer.backbones import Backbone
-from tfdp.transfer.budget import check_count, shared, whole_budget
-from tfdp.transfer.head import Head
-from tfdp.transfer.methods import METHODS, Method, Problem, Task
-from tfdp.transfer.passes import Passes, passes_over
-from tfdp.transfer.prepare import Preparation
-from tfdp.transfer.rows import as_rows
-from tfdp.transfer.seeds import child_seed
-from tfdp.transfer.serving import check_backbone, export_head, export_pictures
-from tfdp.transfer.spending import Spending
+from tfdp.transfer.classifier_export import check_backbone, export_classifier, export_head
+from tfdp.transfer.feature_preparation import Preparation
+from tfdp.transfer.feature_table import as_table
+from tfdp.transfer.linear_head import Head
+from tfdp.transfer.methods.auto import named_method
+from tfdp.transfer.methods.method import Method, Task, prepared, shared_releases
+from tfdp.transfer.passes import Passes, shared_passes
+from tfdp.transfer.release_budget import Spending, key_from, seed_for, whole_budget
+
+_MOST_STRAY = 0.01  # by how much the features may differ from num_examples before it is an error
 
 
 class LastLayer:
@@ -39,24 +39,23 @@ class LastLayer:
 
     Args:
         num_classes: K, two or more; a public number.
-        num_examples: N; a public number that sums are divided by. State it: taken from the data,
-            it would tell neighbouring data sets apart.
-        epsilon: the budget, or infinity for no privacy. Leave it out if `noise_multiplier` is
-            given.
-        delta: of the guarantee, commonly below 1 / num_examples.
-        noise_multiplier: the noise that the whole budget amounts to as one release.
+        num_examples: N; a public number that sums are divided by. It must be stated: taken from
+            the data, it would tell neighboring data sets apart.
+        epsilon: The budget, or infinity for no privacy. Omit it if `noise_multiplier` is given.
+        delta: Of the guarantee, commonly below 1 / num_examples.
+        noise_multiplier: The noise that the whole budget amounts to as one release.
         method: "auto" or another name in `tfdp.transfer.METHODS`, or a method with settings of
             its own, for instance `tfdp.transfer.FullBatch(Steps(steps=20))`.
-        preparation: of rows, before the method; None for the default of the method.
-        public_features: `[M, D]` from the same backbone for public centring and components.
+        preparation: Of the features, before the method; None for the default of the method.
+        public_features: `[M, D]` from the same backbone for public centering and components.
         adjacency: "add_or_remove_one" or "replace_one" (twice the noise for the same epsilon).
-        seed: makes the noise reproducible, for tests only: whoever knows the seed can take the
-            noise off. Heads of other settings have other noise under the same seed. None draws
+        seed: Makes the noise reproducible, for tests only: whoever knows the seed can remove the
+            noise. Heads with other settings have other noise under the same seed. None draws
             the key from the operating system.
-        strategy: a `tf.distribute` strategy, the current one when None.
+        strategy: A `tf.distribute` strategy, the current one when None.
 
     Raises:
-        TypeError, ValueError: an argument is out of range; the message says which and how.
+        TypeError, ValueError: An argument is out of range; the message says which and how.
     """
 
     def __init__(
@@ -86,49 +85,49 @@ class LastLayer:
         self._public = public_features
         self._seed, self._strategy = seed, strategy
         self._head: Head | None = None
-        self._spending: Spending | None = None
-        self._earlier: Counter[str] = Counter()  # releases of the fits before the last one
-        self._bad_rows = 0
+        self._spendings: list[Spending] = []  # one a fit, all on the same ledger
+        self._bad_examples = 0
 
     def fit(self, features: Any, labels: Any = None) -> LastLayer:
-        """Fits the head. Each call is a new run on new noise, and is paid for like the first.
+        """Fits the head. Each call is a new run on new noise, and spends as much as the first.
 
-        A second one goes beyond the budget given, and is warned of.
+        A second call goes beyond the budget given, and warns of that.
 
         Args:
-            features: `[N, D]` array or memory map, or `Rows` (of a feature folder).
-            labels: integers `[N]` or one-hot `[N, K]`; none with `Rows`, which have theirs. A class
-                without examples is never learnt, and nothing says that it has none, which is
-                private.
+            features: `[N, D]` array or memory map, or a `FeatureTable` (of a feature folder).
+            labels: Integers `[N]` or one-hot `[N, K]`; none with a `FeatureTable`, which has its
+                own. A class without examples is never learned, and nothing says that it has none:
+                that is private.
 
         Returns:
             self.
         """
-        rows = as_rows(features, labels, self.num_classes)
-        check_count(len(rows), self.plan.num_examples, rows.stray)
-        task = Task(self.plan.num_examples, self.num_classes, rows.dim, self.plan.noise_multiplier)
+        table = as_table(features, labels, self.num_classes)
+        check_count(len(table), self.plan.num_examples, table.stray)
+        task = Task(self.plan.num_examples, self.num_classes, table.dim, self.plan.noise_multiplier)
         method = self._method.settled(task)
         preparation = self._given_preparation or method.preparation
-        ledger = self._spending.ledger if self._spending else None
-        key = self._key(method, preparation)
-        if ledger is not None:
+        # Under one seed, heads that differ in anything have noise of their own.
+        key = key_from(
+            seed_for(self._seed, self.num_classes, self.plan, method, preparation, self._public)
+        )
+        ledger = None
+        if self._spendings:
             warnings.warn(
                 "This head was fitted before, within its budget (epsilon "
-                f"{self.plan.epsilon:.4g}). Another fit is paid for like the first, and the "
+                f"{self.plan.epsilon:.4g}). Another fit spends as much as the first, and the "
                 "report adds both up.",
                 stacklevel=2,
             )
+            ledger = self._spendings[0].ledger
             key = key.child(f"fit {ledger.steps}")
-            self._earlier = self._made()
-        spending = Spending(self.plan, shared(preparation, method, task), key, ledger)
-        self._spending, self._bad_rows = spending, rows.bad_rows
-        # Rows that the caller holds on to are likely to be fitted again.
-        over = passes_over if rows is features else Passes
-        passes = over(rows, preparation.normalise, self._strategy)
-        view = preparation.view(passes, spending, self._public)
-        weights = preparation.weights(passes, spending)
-        problem = Problem(task, passes, view, weights, preparation.typical_norm(view), spending)
-        self._head = method.fit(problem)
+        spending = Spending(self.plan, shared_releases(preparation, method, task), key, ledger)
+        self._spendings.append(spending)
+        self._bad_examples = table.bad_examples
+        # A table that the caller holds is likely to be fitted again.
+        passes_over = shared_passes if table is features else Passes
+        passes = passes_over(table, preparation.normalize, self._strategy)
+        self._head = method.fit(prepared(preparation, task, passes, spending, self._public))
         return self
 
     @property
@@ -139,14 +138,14 @@ class LastLayer:
         return self._head
 
     def predict(self, features: Any) -> np.ndarray:
-        """Class probabilities (softmax of the logits), float32 `[B, K]`."""
+        """Returns class probabilities (softmax of the logits), float32 `[B, K]`."""
         logits = self.logits(features)
         logits -= logits.max(axis=1, keepdims=True)
         probabilities = np.exp(logits)
         return probabilities / probabilities.sum(axis=1, keepdims=True)
 
     def logits(self, features: Any) -> np.ndarray:
-        """Logits, float32 `[B, K]`."""
+        """Returns logits, float32 `[B, K]`."""
         table = np.asarray(features)
         dim = self.head.kernel.shape[0]
         if table.ndim != 2 or table.shape[1] != dim:
@@ -154,55 +153,50 @@ class LastLayer:
         return self.head.logits(table)
 
     def evaluate(self, features: Any, labels: Any = None) -> dict[str, float]:
-        """Accuracy and mean cross-entropy (nats); rows that are not finite count as wrong."""
-        rows = as_rows(features, labels, self.num_classes)
-        labels, correct, loss = rows.labels, 0, 0.0
-        for block in rows.blocks():
+        """Returns accuracy and mean cross-entropy (nats).
+
+        Examples that are not finite count as wrong.
+        """
+        table = as_table(features, labels, self.num_classes)
+        true_labels, correct, loss = table.labels, 0, 0.0
+        for block in table.blocks():
             logits = self.logits(block.features).astype(np.float64)
             own = np.take_along_axis(logits, block.labels[:, None], axis=1)[:, 0]
             loss += float(np.sum(np.logaddexp.reduce(logits, axis=1) - own))
-            true = labels[block.start : block.start + len(own)]
+            true = true_labels[block.start : block.start + len(own)]
             correct += int(np.sum(logits.argmax(axis=1) == true))
-        return {"accuracy": correct / len(rows), "loss": loss / len(rows)}
+        return {"accuracy": correct / len(table), "loss": loss / len(table)}
 
     def privacy_report(self) -> PrivacyReport:
-        """The guarantee of everything that this object has published, with each release."""
-        if self._spending is None:
-            raise RuntimeError("nothing has been published yet: call fit(features, labels) first.")
-        spending = self._spending
+        """Returns the guarantee of everything that this object released, with each release."""
+        if not self._spendings:
+            raise RuntimeError("nothing has been released yet: call fit(features, labels) first.")
+        last = self._spendings[-1]
         report = build_report(
             self.plan,
-            spending.ledger,
-            counts={"rows that are not finite": self._bad_rows},
+            last.ledger,
+            counts={"rows that are not finite": self._bad_examples},
             unit="one feature row with its label",
         )
-        notes = [spending.note] if self._seed is None else [SEED_NOTE, spending.note]
-        planned = sum(release.count for release in spending.releases.values())
-        made = self._made()
+        made = Counter[str]()
+        for spending in self._spendings:
+            made.update({release["name"]: release["made"] for release in spending.table()})
         return PrivacyReport(
             {
                 **report.values,
-                "planned_steps": planned,
-                "notes": notes,
-                "releases": [
-                    {**release, "made": made[release["name"]]} for release in spending.table()
-                ],
+                "planned_steps": sum(release.count for release in last.releases.values()),
+                "notes": [last.note] if self._seed is None else [SEED_NOTE, last.note],
+                "releases": [{**row, "made": made[row["name"]]} for row in last.table()],
             }
         )
 
-    def _made(self) -> Counter[str]:
-        """How often each release was made, in all fits: they have the same releases."""
-        last = self._spending.table() if self._spending else []
-        return self._earlier + Counter({release["name"]: release["made"] for release in last})
-
     def to_keras(self, backbone: keras.Model | None = None) -> keras.Model:
-        """The head as a Keras model of features, or behind the backbone that made them.
+        """Returns the head as a Keras model of features, or behind the backbone that made them.
 
-        Made private and compiled, it goes on with what the head has cost.
+        Made private and compiled, the model continues the ledger of the head.
         """
         head = self.head.to_keras()
-        if self._spending is not None:
-            note_training(head.variables, self._spending.ledger)
+        note_training(head.variables, self._spendings[-1].ledger)
         if backbone is None:
             return head
         return keras.Model(backbone.inputs, head(backbone.outputs[0]), name="classifier")
@@ -217,11 +211,11 @@ class LastLayer:
         """Writes one SavedModel with the privacy report inside (`assets/privacy_report.json`).
 
         Args:
-            path: the folder; a SavedModel that is there is replaced.
-            backbone: what made the features. With a `Backbone` the SavedModel takes the bytes
-                of pictures, with a Keras model its inputs, without one features.
-            class_names: for a `Backbone`; "0", "1", ... by default.
-            report: what to say of the weights; by default `privacy_report()`.
+            path: The folder; a SavedModel that is there is replaced.
+            backbone: What made the features. With a `Backbone` the SavedModel takes the bytes
+                of picture files, with a Keras model its inputs, without one features.
+            class_names: For a `Backbone`; "0", "1", ... by default.
+            report: What to say of the weights; by default `privacy_report()`.
 
         Raises:
             FileExistsError: `path` exists and is not a SavedModel.
@@ -238,28 +232,26 @@ class LastLayer:
             raise ValueError(f"class_names must be {self.num_classes} names, got {len(names)}.")
         head = self.to_keras()
 
-        def logits(pictures: tf.Tensor) -> tf.Tensor:
-            return head(backbone.features(pictures))
-
-        parts = [backbone.resources, head]
-        return export_pictures(logits, parts, backbone.image_size, path, said, names)
-
-    def _key(self, method: Method, preparation: Preparation) -> NoiseKey:
-        """The key of the noise; under one seed, heads that differ in anything have their own."""
-        own = child_seed(
-            self._seed, self.num_classes, self.plan.to_dict(), method, preparation, self._public
-        )
-        return NoiseKey.from_entropy() if own is None else NoiseKey.from_seed(own)
+        return export_classifier(
+            lambda pictures: head(backbone.features(pictures)),
+            [backbone.resources, head],
+            backbone.image_size, path, said, names,
+        )  # fmt: skip
 
 
-def named_method(method: str | Method) -> Method:
-    """The method itself, or the one of that name with its default settings.
+def check_count(count: int, stated: int, stray: float = 0.0) -> None:
+    """Rejects features that are far more or fewer than stated; privacy hides a small difference.
+
+    Args:
+        count: How many examples there are.
+        stated: N, public.
+        stray: How many more or fewer they may be, if that is more than one in a hundred.
 
     Raises:
-        ValueError: there is no such method.
+        ValueError: They are too many or too few.
     """
-    if isinstance(method, Method):
-        return method
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}.")
-    return METHODS[method]()
+    if abs(count - stated) > max(1, _MOST_STRAY * stated, stray):
+        raise ValueError(
+            f"num_examples={stated} was stated but there are {count} examples; sums would be "
+            "divided by the wrong number. State the public size of the data."
+        )

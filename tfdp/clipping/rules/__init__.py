@@ -3,17 +3,7 @@
 Importing the package registers the rules of the built-in layers.
 """
 
-from tfdp.clipping.rules import (
-    convolution,
-    dense,
-    einsum_dense,
-    elementwise,
-    embedding,
-    hub_norms,
-    normalization,
-    position,
-    recurrent,
-)
+from tfdp.clipping.rules import convolution, dense, embedding, normalization, recurrent
 from tfdp.clipping.rules.registry import Rule, Tap, register_rule, rule_for
 
 __all__ = [
@@ -21,12 +11,8 @@ __all__ = [
     "Tap",
     "convolution",
     "dense",
-    "einsum_dense",
-    "elementwise",
     "embedding",
-    "hub_norms",
     "normalization",
-    "position",
     "recurrent",
     "register_rule",
     "rule_for",

@@ -8,8 +8,13 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from tfdp.clipping.rules.dense import lora_factors
-from tfdp.clipping.rules.registry import as_positions, at_least_float32, register_rule, replaced
+from tfdp.clipping.rules.registry import (
+    as_positions,
+    at_least_float32,
+    lora_factors,
+    register_rule,
+    replaced,
+)
 from tfdp.clipping.terms import ExplicitTerm, MatMulTerm, Window, convolution_term
 
 

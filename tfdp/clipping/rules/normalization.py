@@ -1,12 +1,30 @@
-"""Normalizations: outputs = normalized(inputs) * scale + offset, over one example each."""
+"""Weights that scale or shift numbers: normalizations over one example each, and PReLU."""
 
 from __future__ import annotations
+
+import functools
 
 import keras
 import tensorflow as tf
 
-from tfdp.clipping.rules.registry import at_least_float32, register_rule
+from tfdp.clipping.rules.registry import at_least_float32, register_rule, unbroadcast
 from tfdp.clipping.terms import ExplicitTerm
+
+_MODELS = "keras_hub.src.models"
+# By name: importing keras_hub takes seconds, and many models do without it.
+_SCALED = (
+    "llama.llama_layernorm.LlamaLayerNorm",
+    "mistral.mistral_layer_norm.MistralLayerNormalization",
+    "mixtral.mixtral_layer_norm.MixtralLayerNormalization",
+    "phi3.phi3_layernorm.Phi3LayerNorm",
+    "qwen.qwen_layernorm.QwenLayerNorm",
+    "qwen_moe.qwen_moe_layernorm.QwenMoeLayerNorm",
+    "gpt_oss.gpt_oss_layer_norm.GptOssLayerNormalization",
+)
+_SCALED_FROM_ONE = (  # they multiply by 1 + scale
+    "gemma.rms_normalization.RMSNormalization",
+    "gemma3.gemma3_layers.RMSNormalization",
+)
 
 
 @register_rule(keras.layers.LayerNormalization)
@@ -98,3 +116,34 @@ def _scaled(layer, tap, normalized, axis, scale, offset, dtype=None):
 
 def _spread(weight: keras.Variable, shape: list[int]) -> tf.Tensor:
     return tf.reshape(at_least_float32(keras.ops.convert_to_tensor(weight)), shape)
+
+
+def hub_rms_rule(layer, call, tap, inputs, shift):
+    """keras_hub's own norms: outputs = inputs / rms(inputs) * (shift + scale)."""
+    values = at_least_float32(inputs)
+    squares = tf.reduce_mean(values * values, axis=-1, keepdims=True)
+    normalized = values * tf.math.rsqrt(squares + layer.epsilon)
+
+    def terms(gradient):
+        gradient = at_least_float32(gradient) * normalized
+        yield layer.scale, ExplicitTerm(unbroadcast(gradient, layer.scale.shape))
+
+    scale = tf.cast(keras.ops.convert_to_tensor(layer.scale), values.dtype)
+    return tap(tf.cast(normalized * (shift + scale), layer.compute_dtype), terms)
+
+
+for _name in _SCALED:
+    register_rule(f"{_MODELS}.{_name}")(functools.partial(hub_rms_rule, shift=0.0))
+for _name in _SCALED_FROM_ONE:
+    register_rule(f"{_MODELS}.{_name}")(functools.partial(hub_rms_rule, shift=1.0))
+
+
+@register_rule(keras.layers.PReLU)
+def prelu_rule(layer, call, tap, inputs):
+    """PReLU: outputs = max(inputs, 0) + slope * min(inputs, 0)."""
+
+    def terms(gradient):
+        slopes = at_least_float32(gradient) * tf.minimum(at_least_float32(inputs), 0)
+        yield layer.alpha, ExplicitTerm(unbroadcast(slopes, layer.alpha.shape))
+
+    return tap(call(inputs), terms)

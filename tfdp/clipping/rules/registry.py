@@ -96,6 +96,15 @@ def unbroadcast(gradient: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
     return tf.reduce_sum(gradient, axis=ones, keepdims=True)
 
 
+def lora_factors(layer: keras.layers.Layer, name: str) -> tuple[tf.Tensor, tf.Tensor, float]:
+    """Returns (a, b, scale): the layer adds ``scale * a @ b`` to its frozen weight."""
+    a, b = (
+        at_least_float32(keras.ops.convert_to_tensor(getattr(layer, f"lora_{name}_{factor}")))
+        for factor in "ab"
+    )
+    return a, b, layer.lora_alpha / layer.lora_rank
+
+
 def _positions(tensor: tf.Tensor) -> int:
     count = 1
     for size in tensor.shape[1:-1]:

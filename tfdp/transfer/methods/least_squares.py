@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from typing import ClassVar
 
 import numpy as np
 
 from tfdp import checks
-from tfdp.transfer.head import Head
-from tfdp.transfer.methods.base import Method, Problem, Task, positive
-from tfdp.transfer.prepare import Preparation
-from tfdp.transfer.spending import Release
+from tfdp.transfer.linear_head import Head
+from tfdp.transfer.methods.method import (
+    Method,
+    Problem,
+    Task,
+    check_moments,
+    moment_ridge,
+    positive,
+)
+from tfdp.transfer.release_budget import Release
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,14 +26,10 @@ class LeastSquares(Method):
     Solves (G / n + ridge I) w_l = b_l / n for every class l.
 
     Attributes:
-        clip_norm: C, bound on the norm of a seen row; None takes their typical norm.
-        share: of the budget that the second moment gets; the class sums get the rest.
-        ridge: added to the diagonal of G / n; None takes a rule of noise, n and D alone: the
-            size of the noise in G / n (its spectral norm is about sqrt(2 D) standard deviations),
-            and at least a thousandth of the mean eigenvalue C^2 / D.
+        clip_norm: C, the largest norm of a seen row; None takes their typical norm.
+        share: Of the budget that the second moment gets; the class sums get the rest.
+        ridge: Added to the diagonal of G / n; None takes the rule of `moment_ridge`.
     """
-
-    preparation: ClassVar[Preparation] = Preparation(normalise="root", centre="private")
 
     clip_norm: float | None = None
     share: float = 0.5
@@ -40,7 +40,7 @@ class LeastSquares(Method):
         checks.share("share", self.share)
 
     def releases(self, task: Task) -> list[Release]:
-        """Second moment and class sums."""
+        """Returns second moment and class sums."""
         return [
             Release("second moment", self.share),
             Release("class sums", 1 - self.share),
@@ -52,9 +52,7 @@ class LeastSquares(Method):
         moment = problem.moment("second moment", clip)
         sums = problem.class_sums("class sums", clip)
         n, width = problem.task.num_examples, len(moment)
-        ridge = self.ridge
-        if ridge is None:
-            ridge = moment_ridge(problem, "second moment", width, clip)
+        ridge = moment_ridge(problem, self.ridge, "second moment", width, clip)
         kernel = np.linalg.solve(moment / n + ridge * np.eye(width), sums / n)
         return problem.head(kernel, np.zeros(kernel.shape[1]))
 
@@ -64,17 +62,15 @@ class ClassLeastSquares(Method):
     """Least squares with a second moment for every class (Mehta, Krichene et al. 2022).
 
     Solves (A_l + alpha G + ridge n I) w_l = b_l with A_l the second moment of class l alone and
-    G that of all rows. Three releases; each row is in G, in its own class's A_l and in its own
-    class's b_l, once each, so under adding or removing a row the classes cost nothing extra.
+    G that of all examples. Three releases; each example is in G, in its own class's A_l and in its
+    own class's b_l, once each, so under adding or removing one the classes cost nothing extra.
 
     Attributes:
-        clip_norm: C, bound on the norm of a seen row; None takes their typical norm.
-        alpha: weight of the common second moment.
-        ridge: as for `LeastSquares`.
-        shares: of G, of the A_l and of the b_l; they add up to 1.
+        clip_norm: C, the largest norm of a seen row; None takes their typical norm.
+        alpha: Weight of the common second moment.
+        ridge: As for `LeastSquares`.
+        shares: Of G, of the A_l and of the b_l; they add up to 1.
     """
-
-    preparation: ClassVar[Preparation] = Preparation(normalise="root", centre="private")
 
     clip_norm: float | None = None
     alpha: float = 2.0
@@ -87,7 +83,7 @@ class ClassLeastSquares(Method):
         checks.shares("shares", self.shares, 3)
 
     def releases(self, task: Task) -> list[Release]:
-        """G, all the A_l, all the b_l."""
+        """Returns G, all the A_l, all the b_l."""
         common, own, sums = self.shares
         return [
             Release("second moment", common),
@@ -102,28 +98,12 @@ class ClassLeastSquares(Method):
         common = self.alpha * problem.moment("second moment", clip)
         sums = problem.class_sums("class sums", clip)
         moments = list(problem.sums.class_second_moments(clip))
-        own = spending.publish("class second moments", *moments, sensitivity=clip**2)
+        own = spending.release("class second moments", *moments, sensitivity=clip**2)
         width = len(common)
-        ridge = self.ridge
-        if ridge is None:
-            ridge = moment_ridge(problem, "class second moments", width, clip)
+        ridge = moment_ridge(problem, self.ridge, "class second moments", width, clip)
         common += ridge * n * np.eye(width)
         kernel = [
             np.linalg.solve(positive(matrix) + common, column)
             for matrix, column in zip(own, sums.T, strict=True)
         ]
         return problem.head(np.stack(kernel, axis=1), np.zeros(len(kernel)))
-
-
-def check_moments(clip_norm: object, ridge: object) -> None:
-    """Refuses settings that no second moment can be clipped or solved with; None is a rule."""
-    if clip_norm is not None:
-        checks.positive("clip_norm", clip_norm)
-    if ridge is not None:
-        checks.not_negative("ridge", ridge)
-
-
-def moment_ridge(problem: Problem, release: str, width: int, clip_norm: float) -> float:
-    """What the noise of a published second moment asks to add to the diagonal of G / n."""
-    noise = problem.spending.noise_multiplier(release) * clip_norm**2 * math.sqrt(2 * width)
-    return max(noise / problem.task.num_examples, 1e-3 * clip_norm**2 / width)

@@ -1,4 +1,4 @@
-"""The non-private line: logistic regression by L-BFGS."""
+"""The baseline without privacy: logistic regression by L-BFGS."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ import numpy as np
 from scipy import optimize
 
 from tfdp import checks
-from tfdp.transfer.head import Head
-from tfdp.transfer.methods.base import Method, Problem, Task
-from tfdp.transfer.prepare import Preparation
-from tfdp.transfer.spending import Release
+from tfdp.transfer.feature_preparation import Preparation
+from tfdp.transfer.linear_head import Head
+from tfdp.transfer.methods.method import Method, Problem, Task
+from tfdp.transfer.release_budget import Release
 
 
 @dataclasses.dataclass(frozen=True)
 class Logistic(Method):
     """Softmax regression solved to the end, without any privacy.
 
-    Minimises mean cross-entropy + l2 / 2 |W|^2 over seen rows.
+    Minimizes mean cross-entropy + l2 / 2 |W|^2 over seen rows.
 
     Attributes:
-        l2: strength of the penalty, for rows of unit norm. None takes 0.15 / N, a Gaussian
+        l2: Strength of the penalty, for rows of unit norm. None takes 0.15 / N, a Gaussian
             prior of one width: the more rows there are, the less it weighs.
-        iterations: at most this many.
+        iterations: At most this many.
     """
 
-    preparation: ClassVar[Preparation] = Preparation(normalise="root", centre="private", bias=1.0)
+    preparation: ClassVar[Preparation] = Preparation(normalize="root", center="private", bias=1.0)
 
     l2: float | None = None
     iterations: int = 100
@@ -38,10 +38,10 @@ class Logistic(Method):
         checks.positive_int("iterations", self.iterations)
 
     def releases(self, task: Task) -> list[Release]:
-        """Nothing that could be made private.
+        """Returns the one exact release, which cannot be private.
 
         Raises:
-            ValueError: the task asks for privacy.
+            ValueError: The task asks for privacy.
         """
         if task.noise_multiplier:
             raise ValueError(
@@ -72,6 +72,6 @@ class Logistic(Method):
             options={"maxiter": self.iterations, "maxcor": 20},
         )
         weights = result.x.reshape(shape)
-        # Without noise; booked all the same, so that the report says that there is no privacy.
-        (exact,) = problem.spending.publish("exact solution", weights, sensitivity=1.0)
+        # Without noise; recorded all the same, so that the report says that there is no privacy.
+        (exact,) = problem.spending.release("exact solution", weights, sensitivity=1.0)
         return problem.head(exact[:-1], exact[-1])
