@@ -27,7 +27,8 @@ NAMES = {
     "tfdp.privacy.verification": "Verification verify",
     "tfdp.sampling": "PoissonSampler FullBatchSampler FixedSizeSampler UserExamples "
     "split_into_microbatches",
-    "tfdp.training": "CheckpointEvery ProgressBar StopOnTerm TrainingLog is_first_worker",
+    "tfdp.training": "CheckpointEvery DPModel ProgressBar StopOnTerm TrainingLog is_first_worker "
+    "make_private",
     "tfdp.transfer": "LastLayer FullBatch OneStep LeastSquares Newton Head",
 }
 
