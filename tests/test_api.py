@@ -25,9 +25,10 @@ NAMES = {
     "tfdp.privacy.report": "PrivacyReport build_report",
     "tfdp.privacy.solve": "solve_plan",
     "tfdp.privacy.verification": "Verification verify",
-    "tfdp.sampling": "PoissonSampler FullBatchSampler FixedSizeSampler",
-    "tfdp.training.callbacks": "ProgressBar StopOnTerm TrainingLog",
-    "tfdp.training.checkpoints": "CheckpointEvery",
+    "tfdp.sampling": "PoissonSampler FullBatchSampler FixedSizeSampler UserExamples "
+    "split_into_microbatches",
+    "tfdp.training": "CheckpointEvery DPModel ProgressBar StopOnTerm TrainingLog is_first_worker "
+    "make_private",
     "tfdp.transfer": "LastLayer FullBatch OneStep LeastSquares Newton Head",
 }
 

@@ -10,8 +10,8 @@ One plan fixes sampling, clipping, noise and accounting, and everything else is 
     print(model.privacy_report())
 
 `tfdp.transfer` trains private classifiers on features of a public backbone, `tfdp.captioner`
-private image captioners; `tfdp.evaluation`, `tfdp.audit` and `tfdp.export` judge, test and serve
-what was trained. These five are imported when they are first used.
+trains image captioners, and `tfdp.evaluation`, `tfdp.audit` and `tfdp.export` evaluate, audit and
+serve trained models. These five are imported on first use.
 """
 
 import importlib
@@ -49,7 +49,14 @@ __all__ = [
 def __getattr__(name: str) -> ModuleType:
     """Imports the rooms that are loaded on first use."""
     if name in _LOADED_ON_USE:
-        return importlib.import_module(f"tfdp.{name}")
+        try:
+            return importlib.import_module(f"tfdp.{name}")
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                f"tfdp.{name} needs {error.name}, which is not installed. "
+                "Run: pip install '.[captioner,data]' (in the repository of tfdp).",
+                name=error.name,
+            ) from error
     raise AttributeError(f"module 'tfdp' has no attribute {name!r}")
 
 

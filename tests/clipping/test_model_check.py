@@ -18,6 +18,7 @@ from tfdp.clipping import (
     per_example_norms,
     register_rule,
 )
+from tfdp.clipping.synthetic_inputs import synthetic_pairs
 
 layers, ops = keras.layers, keras.ops
 X, Y = floats(4, 3), floats(4, 2, seed=1)
@@ -30,14 +31,15 @@ class Centered(layers.Layer):
         return x - ops.mean(x, axis=0, keepdims=True)
 
 
-def test_a26_an_unknown_layer_that_mixes_examples_is_refused_by_name():
+def test_an_unknown_layer_that_mixes_examples_is_rejected_by_name():
+    """A26."""
     model = keras.Sequential([layers.Input((3,)), layers.Dense(4), Centered(name="guilty"),
                               layers.Dense(2)])  # fmt: skip
     with pytest.raises(UnsupportedLayerError, match="Centered 'guilty'"):
         clipped(model, squared_error, X, Y)
 
 
-def test_mixing_between_the_layers_of_a_functional_model_is_refused():
+def test_mixing_between_the_layers_of_a_functional_model_is_rejected():
     x = layers.Input((3,))
     y = layers.Dense(2)(x)
     model = keras.Model(x, y + ops.flip(y, axis=0), name="outer")
@@ -45,7 +47,7 @@ def test_mixing_between_the_layers_of_a_functional_model_is_refused():
         clipped(model, squared_error, X, Y)
 
 
-def test_a_loss_that_mixes_examples_is_refused():
+def test_a_loss_that_mixes_examples_is_rejected():
     def relative(t, p):
         errors = tf.reduce_mean((t - p) ** 2, axis=1)
         return errors / tf.reduce_sum(errors)
@@ -93,18 +95,18 @@ def test_weights_that_start_at_zero_do_not_hide_mixing():
 
 
 class Logarithm(layers.Layer):
-    """Finite beyond 100 only, where no made-up number lies."""
+    """Finite beyond 1000 only, where no synthetic input lies."""
 
     def call(self, x):
-        return ops.log(x - 100)
+        return ops.log(x - 1000)
 
 
-def test_what_made_up_examples_do_not_show_is_never_passed_in_silence():
-    dull = keras.Sequential([layers.Input((3,)), layers.ReLU(threshold=100), layers.Dense(2)])
+def test_what_synthetic_inputs_do_not_show_is_never_passed_in_silence():
+    dull = keras.Sequential([layers.Input((3,)), layers.ReLU(threshold=1000), layers.Dense(2)])
     with pytest.warns(UserWarning, match="the same for all.*public_examples"):
         clipped(dull, squared_error, X, Y)
     first = Logarithm()
-    x, pair = 101 + np.abs(X), (102 + np.abs(X[:2]), Y[:2])
+    x, pair = 1001 + np.abs(X), (1002 + np.abs(X[:2]), Y[:2])
     fair = keras.Sequential([layers.Input((3,)), first, layers.Dense(2)])
     with pytest.raises(UnsupportedLayerError, match="not finite.*public_examples"):
         clipped(fair, squared_error, x, Y)
@@ -180,7 +182,7 @@ def test_a_wrong_rule_is_found_behind_weights_that_start_at_zero():
 
 
 @pytest.mark.parametrize("engine", ["auto", "vectorized"])
-def test_added_losses_are_refused_by_every_engine(engine):
+def test_added_losses_are_rejected_by_every_engine(engine):
     class Adds(layers.Layer):
         def call(self, x):
             self.add_loss(ops.sum(x))
@@ -192,7 +194,7 @@ def test_added_losses_are_refused_by_every_engine(engine):
 
 
 @pytest.mark.parametrize("engine", ["auto", "vectorized"])
-def test_weights_that_are_rewritten_as_the_model_runs_are_refused_by_name(engine):
+def test_weights_that_are_rewritten_as_the_model_runs_are_rejected_by_name(engine):
     model = keras.Sequential(
         [layers.Input((3,)), layers.SpectralNormalization(layers.Dense(2, name="held"))]
     )
@@ -216,7 +218,7 @@ def test_updates_of_running_moments_are_dropped_and_named():
     assert float(model.layers[0].total) == before
 
 
-def test_integer_inputs_are_made_up_within_any_vocabulary():
+def test_integer_inputs_are_drawn_within_any_vocabulary():
     model = keras.Sequential([layers.Input((4,), dtype="int32"), layers.Embedding(2, 3)])
     assert np.isfinite(
         clipped(model, squared_error, ids(3, 4, below=2), floats(3, 4, 3)).norms
@@ -250,7 +252,7 @@ class KeepsMean(layers.Layer):
 
 @pytest.mark.parametrize("engine", ["auto", "two_pass", "vectorized"])
 @pytest.mark.parametrize("in_function", [False, True])
-def test_writes_to_variables_that_keras_does_not_know_are_refused(engine, in_function):
+def test_writes_to_variables_that_keras_does_not_know_are_rejected(engine, in_function):
     model = keras.Sequential([layers.Input((3,)), KeepsMean(in_function), layers.Dense(2)])
     with pytest.raises(UnsupportedLayerError, match="writes to a tf.Variable, table or queue"):
         clipped(model, squared_error, X, Y, engine=engine)
@@ -277,10 +279,181 @@ def test_gradients_that_cancel_beyond_rounding_are_added_up_first():
 
 @pytest.mark.filterwarnings("error:The outputs")
 @pytest.mark.parametrize("length", [1, 2, 3])
-def test_made_up_ids_leave_something_unmasked(length):
+def test_synthetic_ids_leave_something_unmasked(length):
     tokens = layers.Input((length,), dtype="int32")
     embedded = layers.Embedding(9, 4, mask_zero=True)(tokens)
     pooled = layers.GlobalAveragePooling1D()(embedded)
     model = keras.Model(tokens, layers.Dense(2)(pooled))
     norms = per_example_norms(model, squared_error, 1 + ids(4, length, below=8), Y)
     assert np.isfinite(norms).all() and (np.asarray(norms) > 0).all()
+
+
+def pooled(size, length, *, guilty=True):
+    """Ids, averaged over their positions, and then a layer that mixes examples."""
+    ids_in = layers.Input((length,), dtype="int32")
+    x = layers.GlobalAveragePooling1D()(layers.Embedding(size, 8)(ids_in))
+    if guilty:
+        x = Centered(name="guilty")(x)
+    return keras.Model(ids_in, layers.Dense(2)(x))
+
+
+@pytest.mark.parametrize("engine", ["auto", "single_pass", "two_pass", "vectorized"])
+@pytest.mark.parametrize("length", [1, 2, 7, 8, 14, 16, 19, 20])
+def test_the_layer_that_mixes_is_named_whatever_ids_are_averaged(length, engine):
+    """Fault F12: ids of 0 and 1 and their complements pool alike, and hid what came after."""
+    for size in (2, 3, 1000):
+        with pytest.raises(UnsupportedLayerError, match="Centered 'guilty'"):
+            checked(pooled(size, length), length, engine)
+
+
+@pytest.mark.filterwarnings("error:The outputs")
+@pytest.mark.parametrize("length", [1, 2, 7, 8, 14, 16, 19, 20])
+def test_averaged_ids_give_no_false_alarm(length):
+    for size in (2, 3, 1000):
+        checked(pooled(size, length, guilty=False), length)
+
+
+def checked(model, length, engine="auto"):
+    function = ClippedGradient(model, per_example_loss(squared_error), 1.0, engine=engine)
+    x, y = tf.TensorSpec([4, length], tf.int32), tf.TensorSpec([4, 2])
+    function.check(Batch(x, y, None, tf.TensorSpec([4], tf.bool), None))
+
+
+def drawn(batch, **arguments):
+    pairs = list(synthetic_pairs(batch, **arguments))
+    for one, other in pairs:
+        for a, b in zip(*map(keras.tree.flatten, (one.x, other.x)), strict=True):
+            np.testing.assert_array_equal(a[1:], b[1:])
+            yield np.asarray(a), np.asarray(b)
+
+
+def test_synthetic_ids_are_spread_over_the_vocabulary():
+    batch = Batch(tf.TensorSpec([4, 50], tf.int32), tf.TensorSpec([4, 2]), None, None, None)
+    first, *_ = drawn(batch, known=((1000, 2), (b"a",)))
+    counts, _ = np.histogram(np.stack(first), bins=4, range=(0, 1000))
+    assert (counts > 50).all() and (first[0][0] != first[1][0]).all()
+
+
+def test_synthetic_inputs_reach_from_below_zero_to_pixels():
+    batch = Batch(tf.TensorSpec([4, 50]), tf.TensorSpec([4, 2]), None, None, None)
+    ranges = [(a.min(), a.max(), (a == np.floor(a)).all()) for a, _ in drawn(batch)]
+    assert any(low < -0.9 and high > 1.9 for low, high, _ in ranges)
+    assert any(low >= 0 and 0.9 < high <= 1 for low, high, _ in ranges)
+    assert any(low >= 0 and 250 < high <= 255 and whole for low, high, whole in ranges)
+
+
+def test_words_are_drawn_from_the_vocabulary_so_that_mixing_shows():
+    x = layers.Input((4,), dtype="string")
+    y = layers.Embedding(4, 3)(layers.StringLookup(vocabulary=["cat", "dog"])(x))
+    model = keras.Model(x, layers.Dense(2)(Centered(name="guilty")(layers.Flatten()(y))))
+    with pytest.raises(UnsupportedLayerError, match="Centered 'guilty'"):
+        clipped(model, squared_error, np.full((4, 4), "dog"), Y)
+
+
+class MixesPixels(layers.Layer):
+    """Mixes examples where a number is above a threshold."""
+
+    def __init__(self, threshold, **options):
+        super().__init__(**options)
+        self.threshold = threshold
+
+    def call(self, x):
+        mean = ops.mean(x, axis=0, keepdims=True)
+        return ops.where(ops.max(x) > self.threshold, x - mean, x)
+
+
+class MixesAtTimes(layers.Layer):
+    """Mixes examples for one random number in five."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.seed_generator = keras.random.SeedGenerator(0)
+
+    def call(self, x):
+        mixes = keras.random.uniform((), seed=self.seed_generator) < 0.2
+        return ops.where(mixes, x - ops.mean(x, axis=0, keepdims=True), x)
+
+
+@pytest.mark.parametrize("engine", ["auto", "single_pass", "two_pass", "vectorized"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: MixesPixels(100, name="guilty"),
+        lambda: MixesAtTimes(name="guilty"),
+        lambda: layers.Lambda(MixesPixels(100).call, output_shape=(3,), name="guilty"),
+        lambda: layers.Activation(MixesPixels(100).call, name="guilty"),
+        lambda: layers.Dense(3, activation=lambda x: MixesPixels(9).call(x), name="guilty"),
+    ],
+    ids=["pixels", "at times", "lambda", "activation", "activation of weights"],
+)
+def test_mixing_for_some_inputs_or_random_numbers_only_is_found(make, engine):
+    model = keras.Sequential([layers.Input((3,)), make(), layers.Dense(2)])
+    with pytest.raises(UnsupportedLayerError, match="changes another's loss through .*'guilty'"):
+        clipped(model, squared_error, X, Y, engine=engine)
+
+
+def test_random_numbers_past_the_seeds_of_keras_are_rejected_as_such():
+    class Noisy(layers.Layer):
+        def call(self, x):
+            return x + tf.random.normal(tf.shape(x))
+
+    model = keras.Sequential([layers.Input((3,)), Noisy(name="guilty"), layers.Dense(2)])
+    with pytest.raises(UnsupportedLayerError, match="Noisy 'guilty' draws random numbers that"):
+        clipped(model, squared_error, X, Y)
+
+
+def test_random_numbers_past_the_seeds_of_keras_are_seen_though_tensorflow_is_seeded():
+    """In a function of its own, a seeded operation begins anew at every call that is eager."""
+
+    class Noisy(layers.Layer):
+        def call(self, x):
+            return tf.vectorized_map(lambda row: row + tf.random.normal([3]), x)
+
+    model = keras.Sequential([layers.Input((3,)), Noisy(name="guilty"), layers.Dense(2)])
+    tf.random.set_seed(1)
+    try:
+        with pytest.raises(UnsupportedLayerError, match="draws random numbers that do not come"):
+            clipped(model, squared_error, X, Y)
+    finally:
+        tf.random.set_seed(None)
+
+
+def test_inputs_that_a_model_does_not_take_are_passed_over():
+    class Unit(layers.Layer):
+        def call(self, x):
+            with tf.control_dependencies([tf.debugging.assert_less_equal(x, 1.0)]):
+                return tf.identity(x)
+
+    model = keras.Sequential([layers.Input((3,)), Unit(), layers.Dense(2)])
+    assert np.isfinite(clipped(model, squared_error, np.abs(X) / 9, Y).norms).all()
+
+
+def of_text(**options):
+    x = layers.Input((), dtype="string")
+    ids_of = layers.TextVectorization(vocabulary=["cat", "dog"], name="words", **options)(x)
+    y = layers.GlobalAveragePooling1D()(layers.Embedding(4, 3)(ids_of))
+    return keras.Model(x, layers.Dense(2)(y))
+
+
+@pytest.mark.parametrize("engine", ["auto", "single_pass", "two_pass", "vectorized"])
+def test_texts_padded_to_the_longest_of_the_batch_are_rejected(engine):
+    """The average over an example's positions changes with the longest text."""
+    texts = np.array(["cat", "dog cat", "cat cat dog", "dog"])
+    with pytest.raises(UnsupportedLayerError, match="'words' pads .*output_sequence_length"):
+        clipped(of_text(), squared_error, texts, Y, engine=engine)
+    assert np.isfinite(
+        clipped(of_text(output_sequence_length=3), squared_error, texts, Y, engine=engine).norms
+    ).all()
+
+
+def test_texts_padded_by_a_layer_that_keras_does_not_track_are_seen_to_mix():
+    words = layers.TextVectorization(vocabulary=["cat", "dog"])
+
+    class Hidden(layers.Layer):
+        def call(self, x):
+            return ops.mean(words(x), axis=1, keepdims=True) + tf.zeros([1, 2])
+
+    model = keras.Sequential([layers.Input((), dtype="string"), Hidden(name="guilty"),
+                              layers.Dense(2)])  # fmt: skip
+    with pytest.raises(UnsupportedLayerError, match="'guilty'"):
+        clipped(model, squared_error, np.array(["cat", "dog cat", "a b c", "dog"]), Y)

@@ -15,6 +15,7 @@ import tensorflow as tf
 from tfdp.privacy import Ledger, PrivacyReport
 from tfdp.privacy.ledger import FILE_NAME as LEDGER
 from tfdp.privacy.report import FILE_NAME as REPORT
+from tfdp.training.compiled import Compiled
 
 _PAGE = "privacy_report.html"
 _SAVED_MODEL = "tf_saved_model"
@@ -27,6 +28,7 @@ class SavedAsPlain(_MIXIN):
     """Saves and describes a model as one of the class that ``make_private`` found it in."""
 
     _plain_class: Any = None  # what the model was before make_private
+    _private: Compiled | None = None  # what compile fixed
 
     def save(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
         """Saves like Keras: the plain model, and its private optimizer with the ledger.
@@ -42,11 +44,11 @@ class SavedAsPlain(_MIXIN):
 
         They lie in its ``assets``, where ``tfdp.export.read_report(filepath)`` finds the report
         and ``tfdp.privacy.verify(filepath + "/assets")`` judges it. Exact counts of private
-        records are left out. Without a plan there is a ledger and no report, before ``compile``
-        neither. Files of other formats have no room for them.
+        examples are not included. Without a plan there is a ledger and no report, and before
+        ``compile`` neither. Files of other formats have no room for them.
         """
         super().export(filepath, format, *args, **kwargs)
-        if "_private" not in self.__dict__:
+        if self._private is None:
             return
         if format == _SAVED_MODEL:
             _write_spending(self, os.path.join(os.fspath(filepath), "assets"))
@@ -77,19 +79,9 @@ class SavedAsPlain(_MIXIN):
             return plain.from_config(config, custom_objects)
         return super().from_config(config, custom_objects)
 
-    @contextlib.contextmanager
-    def _own_ledger(self) -> Iterator[None]:
-        """The optimizer with this model's ledger, which another model's compile may replace."""
-        state = self.__dict__.get("_private")
-        if state is None:
-            yield
-            return
-        optimizer, there = state.optimizer, state.optimizer.ledger
-        optimizer.ledger = state.ledger
-        try:
-            yield
-        finally:
-            optimizer.ledger = there
+    def _own_ledger(self) -> contextlib.AbstractContextManager[None]:
+        """The optimizer with this model's ledger, for what Keras writes of it."""
+        return contextlib.nullcontext() if self._private is None else self._private.own_ledger()
 
     @contextlib.contextmanager
     def _as_plain_class(self) -> Iterator[None]:
@@ -108,7 +100,7 @@ def _write_spending(model: Any, folder: str) -> None:
             copy.merge(model.ledger)
         if model.privacy is not None and model.privacy.delta is not None:
             values = model.privacy_report().values
-            # Counts are exact facts about private records: they stay with whoever holds the data.
+            # Counts are exact facts about private data: they stay with whoever holds the data.
             report = PrivacyReport({key: values[key] for key in values if key != "counts"})
             report.write_json(os.path.join(scratch, REPORT))
             report.write_html(os.path.join(scratch, _PAGE))
