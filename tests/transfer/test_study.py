@@ -123,7 +123,7 @@ def test_from_pictures_to_a_table(toys, run_in_subprocess):
     runs = Runs()
     runs.add(toys / "run")
     assert len(runs.parts) == 8 + 1 + 2 and len(runs.notes) == 2
-    assert "whoever knows the seed can take the noise off" in runs.notes[0]
+    assert "whoever knows the seed can remove the noise" in runs.notes[0]
     exported = f"{toys / 'run'}: tuned, epsilon 8.0"
     assert runs.parts[f"{exported}, tuning of the export"] == runs.parts[f"{exported}, tuning"]
     biases = runs.parts[f"{toys / 'run'}: biases, epsilon 8.0, seed 0"]
