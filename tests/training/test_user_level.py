@@ -79,7 +79,7 @@ def test_the_report_names_users_and_counts_them():
     assert report["unit"].startswith("one user: all examples with one user id")
     assert (report["num_examples"], report["expected_batch_size"]) == (20, 4)
     assert report["epsilon"] == p.epsilon
-    assert "persons who belong together" in report.summary_text()
+    assert "users who belong together" in report.summary_text()
 
 
 def test_secure_noise_works_with_user_level_privacy():
