@@ -71,7 +71,7 @@ def test_per_layer_bounds_without_a_weight_are_rejected_since_they_would_only_ad
     clip_norms = {**dict.fromkeys(paths(model), 1.0), "typo": 5.0}
     with pytest.raises(ValueError, match=r"no trainable weight goes with \['typo'\]"):
         clipped(model, squared_error, X, Y, clip_norms)
-    with pytest.raises(ValueError, match="expected the bound of one layer or more"):
+    with pytest.raises(ValueError, match="expected the clip norm of one layer or more"):
         clipped(model, squared_error, X, Y, {})
 
 
