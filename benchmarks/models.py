@@ -1,4 +1,4 @@
-"""The models whose private steps are timed, with made-up batches and losses.
+"""The models whose private steps are timed, with synthetic batches and losses.
 
 Plain Keras, but for the captioner itself, so that a peer's Keras, of another version or on another
 backend, builds the same models.
@@ -21,7 +21,7 @@ class Workload:
 
     Attributes:
       build: Makes the model.
-      batch: From a number of rows to (x, y).
+      batch: From a number of examples to (x, y).
       loss: Keras loss.
     """
 
@@ -30,16 +30,16 @@ class Workload:
     loss: Any
 
 
-def _tokens(rows: int, length: int, vocabulary: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).integers(1, vocabulary, (rows, length)).astype("int32")
+def _tokens(count: int, length: int, vocabulary: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(1, vocabulary, (count, length)).astype("int32")
 
 
-def _images(rows: int, side: int) -> np.ndarray:
-    return np.random.default_rng(1).normal(size=(rows, side, side, 3)).astype("float32")
+def _images(count: int, side: int) -> np.ndarray:
+    return np.random.default_rng(1).normal(size=(count, side, side, 3)).astype("float32")
 
 
 def _labelled_images(side: int, classes: int) -> Callable[[int], tuple[Any, Any]]:
-    return lambda rows: (_images(rows, side), _tokens(rows, 1, classes)[:, 0])
+    return lambda count: (_images(count, side), _tokens(count, 1, classes)[:, 0])
 
 
 # Sizes of a captioner: those of CaptionerConfig, as far as both captioners below need them.
@@ -65,9 +65,9 @@ def _captioner(sizes: dict[str, Any], plain: bool = False) -> Workload:
 
         return Captioner(CaptionerConfig(**sizes))
 
-    def batch(rows: int) -> tuple[Any, Any]:
-        ids = _tokens(rows, sizes["max_length"], sizes["vocab_size"])
-        images = _images(rows, sizes["image_size"])
+    def batch(count: int) -> tuple[Any, Any]:
+        ids = _tokens(count, sizes["max_length"], sizes["vocab_size"])
+        images = _images(count, sizes["image_size"])
         return {"image": images, "tokens": ids[:, :-1]}, ids[:, 1:]
 
     return Workload(build, batch, _cross_entropy())
@@ -174,8 +174,8 @@ def _language_model() -> Workload:
             x = _transformer_block(x, heads=4, causal=True)
         return keras.Model(ids, embed(layers.LayerNormalization()(x), reverse=True))
 
-    def batch(rows: int) -> tuple[Any, Any]:
-        ids = _tokens(rows, 65, 32_000)
+    def batch(count: int) -> tuple[Any, Any]:
+        ids = _tokens(count, 65, 32_000)
         return ids[:, :-1], ids[:, 1:]
 
     return Workload(build, batch, _cross_entropy())
@@ -191,8 +191,8 @@ def _tagger() -> Workload:
             x = layers.LSTM(128, return_sequences=True)(x)
         return keras.Model(ids, layers.Dense(20)(x))
 
-    def batch(rows: int) -> tuple[Any, Any]:
-        return _tokens(rows, 64, 8000), _tokens(rows, 64, 20)
+    def batch(count: int) -> tuple[Any, Any]:
+        return _tokens(count, 64, 8000), _tokens(count, 64, 20)
 
     return Workload(build, batch, _cross_entropy())
 
@@ -215,7 +215,7 @@ def _digits() -> Workload:
 
     return Workload(
         build,
-        lambda rows: (_images(rows, 28)[..., :1], _tokens(rows, 1, 10)[:, 0]),
+        lambda count: (_images(count, 28)[..., :1], _tokens(count, 1, 10)[:, 0]),
         _cross_entropy(),
     )
 
@@ -228,8 +228,8 @@ def _perceptron() -> Workload:
             [layers.Input((784,)), layers.Dense(256, activation="relu"), layers.Dense(10)]
         )
 
-    def batch(rows: int) -> tuple[Any, Any]:
-        return _images(rows, 28)[..., 0].reshape(rows, 784), _tokens(rows, 1, 10)[:, 0]
+    def batch(count: int) -> tuple[Any, Any]:
+        return _images(count, 28)[..., 0].reshape(count, 784), _tokens(count, 1, 10)[:, 0]
 
     return Workload(build, batch, _cross_entropy())
 

@@ -26,14 +26,14 @@ FOLDER = ".venv-peers"
 
 
 def peer_python(name: str, folder: str | Path) -> Path:
-    """The interpreter of a peer; installs the peer first where it is missing.
+    """Returns the interpreter of a peer; installs the peer first where it is missing.
 
     Args:
-        name: of `PEERS`.
-        folder: of all environments.
+      name: Of ``PEERS``.
+      folder: Where all environments are.
 
     Raises:
-        subprocess.CalledProcessError: installing failed; its output says why.
+      subprocess.CalledProcessError: Installing failed; its output says why.
     """
     root = Path(folder).resolve() / name
     python, done = root / "bin" / "python", root / "installed.txt"
@@ -50,17 +50,17 @@ def peer_python(name: str, folder: str | Path) -> Path:
 def peer_process(
     name: str, task: str, folder: str | Path, *arguments: str
 ) -> Iterator[Callable[[], tuple[float, float]]]:
-    """A peer's process: it runs one step for every line that it reads, and answers its seconds.
+    """Starts a peer's process, which runs a step for every line that it reads and answers its time.
 
     Args:
-        name: of `PEERS`.
-        task: the script is `peer_scripts/{name}_{task}.py`.
-        folder: of all environments.
-        *arguments: of the script.
+      name: Of ``PEERS``.
+      task: The script is ``peer_scripts/{name}_{task}.py``.
+      folder: Where all environments are.
+      *arguments: Of the script.
 
     Yields:
-        a function that has it run one step, and returns the step's seconds and the process's
-        peak memory in GiB so far.
+      A function that has it run one step, and returns the step's seconds and the process's
+      peak memory in GiB so far.
     """
     script = Path(__file__).parent / "peer_scripts" / f"{name}_{task}.py"
     with subprocess.Popen(

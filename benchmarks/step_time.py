@@ -3,11 +3,11 @@
     python -m benchmarks.step_time --models=captioner,vit --batch_sizes=16,64 --output=table.json
     python -m benchmarks.step_time --models=captioner --batch_sizes=64 --peers=opacus,jax_privacy
 
-Every model and batch size runs in a process of its own; within it the variants take turns, so that
-what else the machine does strikes all alike, and each round gives one ratio to the best ordinary
-step of that round. Peers answer in processes and environments of their own (benchmarks.peers) when
-it is their turn. Peak memory is that of a further process per variant. The floor is the work of all
-matrix products and convolutions relative to the ordinary step's.
+Every model and batch size runs in a process of its own. Within it the variants take turns, so that
+other load on the machine slows all of them alike, and each round gives one ratio to the best
+ordinary step of that round. Peers answer in processes and environments of their own
+(benchmarks.peers) when it is their turn. Peak memory is that of a further process per variant. The
+floor is the work of all matrix products and convolutions relative to the ordinary step's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from absl import app, flags
 from benchmarks.peers import FOLDER, PEERS, peer_process
 
 _MODELS = flags.DEFINE_list("models", ["captioner"], "Workloads of benchmarks.models.")
-_BATCHES = flags.DEFINE_list("batch_sizes", ["16", "64"], "Rows in a batch.")
+_BATCHES = flags.DEFINE_list("batch_sizes", ["16", "64"], "Examples in a batch.")
 _VARIANTS = flags.DEFINE_list(
     "variants", ["ordinary", "ordinary_xla", "single_pass"], "What to time; see benchmarks.steps."
 )
@@ -46,8 +46,8 @@ def main(_: list[str]) -> None:
         return
     results = []
     for model in _MODELS.value:
-        for rows in _BATCHES.value:
-            results.append(_measure(model, rows))
+        for count in _BATCHES.value:
+            results.append(_measure(model, count))
             print(_table(results[-1:]), flush=True)
             if _OUTPUT.value:
                 output = Path(_OUTPUT.value)
@@ -55,20 +55,24 @@ def main(_: list[str]) -> None:
                 output.with_suffix(".md").write_text(_table(results) + "\n")
 
 
-def _measure(model: str, rows: str) -> dict[str, Any]:
-    result = {"model": model, "rows": int(rows), **_child(model, rows, _VARIANTS.value, "time")}
+def _measure(model: str, count: str) -> dict[str, Any]:
+    result = {
+        "model": model,
+        "examples": int(count),
+        **_child(model, count, _VARIANTS.value, "time"),
+    }
     if _MEMORY.value:
         for variant in _VARIANTS.value:
-            found = _child(model, rows, [variant], "memory")
+            found = _child(model, count, [variant], "memory")
             result["peak_gib"][variant] = found["peak_gib"][variant]
     return result
 
 
-def _child(model: str, rows: str, variants: list[str], worker: str) -> dict[str, Any]:
+def _child(model: str, count: str, variants: list[str], worker: str) -> dict[str, Any]:
     peers = _PEERS.value if worker == "time" else []
     command = [
         sys.executable, "-m", "benchmarks.step_time", f"--models={model}",
-        f"--batch_sizes={rows}", f"--variants={','.join(variants)}", f"--worker={worker}",
+        f"--batch_sizes={count}", f"--variants={','.join(variants)}", f"--worker={worker}",
         f"--rounds={_ROUNDS.value}", f"--peers={','.join(peers)}", f"--folder={_FOLDER.value}",
     ]  # fmt: skip
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -79,13 +83,13 @@ def _child(model: str, rows: str, variants: list[str], worker: str) -> dict[str,
     return json.loads(line.removeprefix("RESULT "))
 
 
-def _work(model: str, rows: int) -> dict[str, Any]:
+def _work(model: str, count: int) -> dict[str, Any]:
     from benchmarks.steps import make_step
 
     steps, first = {}, {}
     for variant in _VARIANTS.value:
         start = time.perf_counter()
-        steps[variant] = make_step(variant, model, rows)
+        steps[variant] = make_step(variant, model, count)
         steps[variant].run()
         first[variant] = time.perf_counter() - start
     if _WORKER.value == "memory":
@@ -96,7 +100,7 @@ def _work(model: str, rows: int) -> dict[str, Any]:
     with contextlib.ExitStack() as stack:
         peers = {
             name: stack.enter_context(
-                peer_process(name, "step", _FOLDER.value, *_peer_arguments(name, model, rows))
+                peer_process(name, "step", _FOLDER.value, *_peer_arguments(name, model, count))
             )
             for name in _PEERS.value
         }
@@ -119,7 +123,7 @@ def _work(model: str, rows: int) -> dict[str, Any]:
             v: statistics.median(a / b for a, b in zip(s, best, strict=True))
             for v, s in seconds.items()
         },
-        "examples_per_second": {v: rows / statistics.median(s) for v, s in seconds.items()},
+        "examples_per_second": {v: count / statistics.median(s) for v, s in seconds.items()},
         "first_step_seconds": first,
         "floor": {v: step.work.flops / least.flops for v, step in steps.items() if step.work.whole},
         "gflops": {v: step.work.flops / 1e9 for v, step in steps.items() if step.work.whole},
@@ -127,11 +131,11 @@ def _work(model: str, rows: int) -> dict[str, Any]:
     }
 
 
-def _peer_arguments(peer: str, model: str, rows: int) -> list[str]:
+def _peer_arguments(peer: str, model: str, count: int) -> list[str]:
     """Peers in Keras take the captioner of plain layers; jax_privacy is fastest row by row."""
     plain = model in ("captioner", "quickstart") and peer != "opacus"
     rest = ["1"] if peer == "jax_privacy" else []
-    return [f"plain_{model}" if plain else model, str(rows), *rest]
+    return [f"plain_{model}" if plain else model, str(count), *rest]
 
 
 def _table(results: list[dict[str, Any]]) -> str:
@@ -142,7 +146,7 @@ def _table(results: list[dict[str, Any]]) -> str:
     for result in results:
         for variant, ratio in result["ratio"].items():
             cells = [
-                result["model"], result["rows"], variant, f"{ratio:.2f}",
+                result["model"], result["examples"], variant, f"{ratio:.2f}",
                 _cell(result["floor"].get(variant), ".2f"),
                 f"{result['examples_per_second'][variant]:.1f}",
                 _cell(result["first_step_seconds"].get(variant), ".1f"),

@@ -23,7 +23,7 @@ class Step(NamedTuple):
     work: Work
 
 
-def make_step(variant: str, model_name: str, rows: int) -> Step:
+def make_step(variant: str, model_name: str, count: int) -> Step:
     """Traces a step.
 
     Args:
@@ -31,20 +31,20 @@ def make_step(variant: str, model_name: str, rows: int) -> Step:
         engine gives the clipped sum as training does by default; with "-whole" after it in one
         microbatch, with "-xla" or "-eager" with or without XLA.
       model_name: Of ``WORKLOADS``.
-      rows: Examples.
+      count: Examples in the batch.
     """
     workload = WORKLOADS[model_name]()
     model = workload.build()
-    x, y = tf.nest.map_structure(tf.constant, workload.batch(rows))
+    x, y = tf.nest.map_structure(tf.constant, workload.batch(count))
     model(tf.nest.map_structure(lambda leaf: leaf[:1], x))
     loss = per_example_loss(workload.loss)
-    batch = Batch(x, y, None, tf.ones([rows], tf.bool), tf.constant([0, 1]))
+    batch = Batch(x, y, None, tf.ones([count], tf.bool), tf.constant([0, 1]))
     if variant.startswith("ordinary"):
         return _ordinary(Forward(model, loss), batch, compiled=variant.endswith("_xla"))
     engine, *options = variant.split("-")
     jit_compile = "xla" in options or ("auto" if "eager" not in options else False)
     clipped = ClippedGradient(model, loss, 1.0, engine=engine, jit_compile=jit_compile)
-    size = rows if "whole" in options else clipped.best_microbatch_size(batch, [rows])
+    size = count if "whole" in options else clipped.best_microbatch_size(batch, [count])
     return _private(clipped, batch, size)
 
 
@@ -92,7 +92,7 @@ def _values(forward: Forward) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
 
 def _parts(batch: Batch, size: int) -> list[Batch]:
     """Splits a batch, and fills up its last part with padding."""
-    rows = batch.mask.shape[0]
+    count = batch.mask.shape[0]
 
     def cut(leaf: tf.Tensor, start: int) -> tf.Tensor:
         part = leaf[start : start + size]
@@ -101,6 +101,6 @@ def _parts(batch: Batch, size: int) -> list[Batch]:
     fields = (batch.x, batch.y, batch.mask)
     return [
         Batch(x, y, None, mask, batch.seed)
-        for start in range(0, rows, size)
+        for start in range(0, count, size)
         for x, y, mask in [tf.nest.map_structure(functools.partial(cut, start=start), fields)]
     ]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tfdp.privacy import Ledger, Segment
-from tfdp.privacy.report import SEED_NOTE
+from tfdp.privacy.report_text import SEED_NOTE
 from tfdp.transfer.studies.study_results import OWN_SEED, exports, segments_of, whole_lines
 
 Spent = Ledger | list[Segment]

@@ -3,7 +3,7 @@
     python -m launch.plan --config=configs/quickstart.py --config.privacy.batch_size=4096
 
 Sigma, epsilon by accountant against steps, expected coverage, the model's size, and estimates
-of memory and work. Settings that cannot be are refused in one line.
+of memory and work. Settings that are impossible are rejected in one line.
 """
 
 from __future__ import annotations
@@ -24,13 +24,9 @@ from tfdp.captioner import (
     estimate_flops_per_example,
     icons_tokenizer,
 )
-from tfdp.privacy import (
-    PrivacyPlan,
-    Segment,
-    epsilon_by_accountant,
-    epsilon_without_amplification,
-    expected_coverage,
-)
+from tfdp.privacy import PrivacyPlan, Segment
+from tfdp.privacy.accounting import epsilon_by_accountant, epsilon_without_amplification
+from tfdp.privacy.interpretation import expected_coverage
 
 _CONFIG = config_flags.DEFINE_config_file("config", None, "The run: configs/FILE.py[:argument].")
 
@@ -75,10 +71,13 @@ def _privacy_rows(plan: PrivacyPlan) -> Iterator[tuple[str, str]]:
         "sampling",
         f"{plan.sampling}, q = {plan.batch_size:,}/{plan.num_examples:,} = {q:.4g}",
     )
-    yield "expected batch", f"{plan.batch_size:,} records; every sum is divided by this number"
+    yield (
+        "expected batch size",
+        f"{plan.batch_size:,} examples; every sum is divided by this number",
+    )
     yield "steps", f"{plan.steps:,}, {plan.steps * q:.4g} expected epochs"
     if coverage is not None:
-        yield "expected coverage", f"{coverage:.2%} of the records are used at least once"
+        yield "expected coverage", f"{coverage:.2%} of the examples are used at least once"
     if plan.target_epsilon is not None:
         yield "target epsilon", f"{plan.target_epsilon:g}"
     if plan.delta is not None:

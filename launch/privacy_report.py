@@ -9,7 +9,7 @@ otherwise is not touched, and the program ends with exit code 1; --overwrite rep
     python -m launch.privacy_report --workdir=runs/a --workdir=runs/b --output=runs/together
 
 Several folders, of training runs or of studies of last layers, are added up: what all of them on
-the same records cost together, as the models of a search do. Nothing in them is changed.
+the same examples cost together, as the models of a search do. Nothing in them is changed.
 """
 
 from __future__ import annotations
@@ -25,15 +25,10 @@ from launch._cli import fail, run_program
 from launch._spent import Runs, read_config
 from launch._workdir import Workdir
 from tfdp.files import write_whole
-from tfdp.privacy import (
-    Composition,
-    Ledger,
-    PrivacyPlan,
-    PrivacyReport,
-    build_report,
-    compose,
-    report_differences,
-)
+from tfdp.privacy import Ledger, PrivacyPlan, PrivacyReport, compose
+from tfdp.privacy.composition import Composition
+from tfdp.privacy.report import build_report
+from tfdp.privacy.verification import report_differences
 
 _WORKDIR = flags.DEFINE_multi_string("workdir", None, "Folder of the run; several to add them up.")
 _OUTPUT = flags.DEFINE_string("output", None, "Folder to write the sum of several runs to.")
@@ -41,7 +36,7 @@ _DELTA = flags.DEFINE_float("delta", None, "Delta of the sum; by default the run
 _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace a report that says otherwise.")
 
 _ROUNDING = 1e-6
-_ANEW_NOTE = "made anew from config and ledger: counts of records are not in it"
+_ANEW_NOTE = "made anew from config and ledger: counts of examples are not in it"
 
 
 def main(_: list[str]) -> None:

@@ -16,12 +16,19 @@ NAMES = {
     "tfdp.evaluation": "extract_features few_shot_probe",
     "tfdp.export": "export_with_report read_report",
     "tfdp.optimizers": "DPSGD DPAdam DPAdamW DPLAMB RawGradientsError warmup_cosine",
-    "tfdp.privacy": "PrivacyPlan Ledger PrivacyReport Segment StepSettings Verification "
-    "epsilon noise_for_epsilon batch_size_for_epsilon steps_for_epsilon solve_plan "
-    "tensorflow_privacy_statement build_report verify LedgerBusyError LedgerError",
+    "tfdp.privacy": "PrivacyPlan Ledger PrivacyReport Segment StepSettings PUBLIC compose "
+    "epsilon noise_for_epsilon batch_size_for_epsilon steps_for_epsilon verify privatize "
+    "AutomaticClipping PerLayerClipping QuantileClipping",
+    "tfdp.privacy.accounting": "tensorflow_privacy_statement",
+    "tfdp.privacy.ledger": "Ledger LedgerBusyError LedgerError",
     "tfdp.privacy.noise": "NoiseKey NoisyGradients privatize",
-    "tfdp.sampling": "PoissonSampler FullBatchSampler FixedSizeSampler",
-    "tfdp.training": "CheckpointEvery DPModel ProgressBar StopOnTerm TrainingLog make_private",
+    "tfdp.privacy.report": "PrivacyReport build_report",
+    "tfdp.privacy.solve": "solve_plan",
+    "tfdp.privacy.verification": "Verification verify",
+    "tfdp.sampling": "PoissonSampler FullBatchSampler FixedSizeSampler UserExamples "
+    "split_into_microbatches",
+    "tfdp.training": "CheckpointEvery DPModel ProgressBar StopOnTerm TrainingLog is_first_worker "
+    "make_private",
     "tfdp.transfer": "LastLayer FullBatch OneStep LeastSquares Newton Head",
 }
 

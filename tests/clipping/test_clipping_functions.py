@@ -7,7 +7,8 @@ import tensorflow as tf
 from tests.clipping.models import clipped, dense_net, floats
 from tests.clipping.reference import squared_error
 from tfdp.clipping import ClippedGradient, clip_factors
-from tfdp.privacy import AutomaticClipping, FlatClipping, PerLayerClipping
+from tfdp.privacy import AutomaticClipping, PerLayerClipping
+from tfdp.privacy.clipping import FlatClipping
 
 X, Y = floats(6, 4), 3 * floats(6, 3, seed=1)
 

@@ -81,10 +81,10 @@ def test_the_published_run_is_8_05_by_rdp_and_7_34_by_pld(results):
     assert row(out, "trainable parameters") == "189,774,138"
     assert row(out, "sampling") == "poisson, q = 1,310,720/233,804,767 = 0.005606"
     assert row(out, "guarantee").startswith("epsilon 7.34 at delta 4.277e-09 by PLD")
-    assert row(out, "expected batch").startswith("1,310,720 records")
+    assert row(out, "expected batch size").startswith("1,310,720 examples")
 
 
-def test_epsilon_grows_with_updates(results):
+def test_epsilon_grows_with_steps(results):
     figures = list(table(results["dpcap"][1]).values())
     assert len(figures) == 7
     assert figures == sorted(figures)

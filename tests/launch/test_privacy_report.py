@@ -11,16 +11,9 @@ from absl.testing import flagsaver
 from launch import privacy_report
 from tests.conftest import child_code
 from tests.forks import Fork
-from tfdp.privacy import (
-    Ledger,
-    PrivacyPlan,
-    Segment,
-    StepSettings,
-    build_report,
-    epsilon,
-    verify,
-)
-from tfdp.privacy.report import SEED_NOTE
+from tfdp.privacy import Ledger, PrivacyPlan, Segment, StepSettings, epsilon, verify
+from tfdp.privacy.report import build_report
+from tfdp.privacy.report_text import SEED_NOTE
 from tfdp.transfer.release_budget import whole_budget
 from tfdp.transfer.studies import Candidate, Chosen, record_export
 from tfdp.transfer.studies.study import Cell
@@ -94,7 +87,9 @@ def test_config_and_ledger_are_enough(folder, capsys):
 
 
 def test_the_runs_own_report_comes_back_to_the_byte(folder):
-    original(folder, counts={"bad_records": {"truncated": 2}}, unit="one row", notes=["by hand"])
+    original(
+        folder, counts={"bad_records": {"truncated": 2}}, unit="one picture", notes=["by hand"]
+    )
     before = (folder / "privacy_report.json").read_bytes()
     launch(folder)
     launch(folder)
@@ -120,7 +115,7 @@ def test_a_fixed_seed_is_told_from_the_config(folder):
     assert "a fixed seed was used" in read(folder)["notes"][0]
 
 
-def test_a_report_that_hides_the_seed_is_refused(folder, capsys):
+def test_a_report_that_hides_the_seed_is_rejected(folder, capsys):
     original(folder)
     config = {"privacy": PRIVACY, "training": {"seed": 0}}
     (folder / "config.json").write_text(json.dumps(config))
@@ -147,7 +142,7 @@ def test_a_report_that_says_otherwise_stays_until_told(folder, capsys, key, valu
     assert verify(folder).agrees
 
 
-def test_an_older_report_is_refused_and_replaced_on_demand(folder, capsys):
+def test_an_older_report_is_rejected_and_replaced_on_demand(folder, capsys):
     original(folder)
     record(folder, 1)
     assert "steps: 5 in the report, 6 recomputed" in refusal(capsys, folder)
@@ -155,7 +150,7 @@ def test_an_older_report_is_refused_and_replaced_on_demand(folder, capsys):
     assert read(folder)["steps"] == 6
 
 
-def test_a_report_that_cannot_be_read_is_refused_and_replaced_on_demand(folder):
+def test_a_report_that_cannot_be_read_is_rejected_and_replaced_on_demand(folder):
     (folder / "privacy_report.json").write_text("{")
     with pytest.raises(ValueError, match="holds no JSON .*--overwrite replaces it"):
         launch(folder)
@@ -187,16 +182,16 @@ def test_what_is_missing_is_named(folder, name):
         (json.dumps({"privacy": {**PRIVACY, "delta": None}}), "delta"),
     ],
 )
-def test_a_config_that_is_none_is_refused(folder, text, message):
+def test_a_config_that_is_none_is_rejected(folder, text, message):
     (folder / "config.json").write_text(text)
     with pytest.raises(ValueError, match=message):
         launch(folder)
 
 
-def test_a_changed_ledger_is_refused_even_with_overwrite(folder):
+def test_a_changed_ledger_is_rejected_even_with_overwrite(folder):
     path = folder / "ledger.jsonl"
-    path.write_bytes(path.read_bytes().replace(b'"steps":            5', b'"steps":            1'))
-    with pytest.raises(ValueError, match="line 2 .*changed or damaged"):
+    path.write_bytes(path.read_bytes().replace(b'{"steps": 5', b'{"steps": 1'))
+    with pytest.raises(ValueError, match="line 6 .*changed or damaged"):
         launch(folder, "--overwrite")
     assert not (folder / "privacy_report.json").exists()
 
@@ -218,7 +213,7 @@ def test_a_workdir_must_be_named():
 
 
 @pytest.mark.parametrize("flag", ["--delta=1e-6", "--output=elsewhere"])
-def test_flags_of_sums_are_refused_for_a_single_run(folder, flag):
+def test_flags_of_sums_are_rejected_for_a_single_run(folder, flag):
     with pytest.raises(ValueError, match=f"{flag.split('=')[0]} is for the sum over several"):
         launch(folder, flag)
 
@@ -287,7 +282,7 @@ def test_a_study_of_last_layers_is_added_up_by_its_results(tmp_path, capsys):
     assert f"note: {tmp_path}: {SEED_NOTE}" in text  # a known seed protects nothing
 
 
-def test_updates_of_fine_tuning_are_added_to_those_of_other_runs(folder, tmp_path_factory, capsys):
+def test_steps_of_fine_tuning_are_added_to_those_of_other_runs(folder, tmp_path_factory, capsys):
     """Sampled steps compose update by update: an epsilon alone would not do."""
     other = tmp_path_factory.mktemp("study")
     sampled = [Segment(StepSettings(50_000, 1000, 0.9, 1.0), 150)]

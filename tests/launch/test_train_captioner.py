@@ -7,17 +7,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from configs import quickstart
-from launch import _captioner_results as results
-from launch import _captioner_setup as setup
-from launch._workdir import Workdir
 from tests.conftest import ROOT, child_code
 from tests.forks import Fork
-from tfdp.privacy import Ledger, PrivacyPlan, build_report, verify
+from tfdp.privacy import Ledger, PrivacyPlan, verify
 
 STEPS = 20
 GOING_ON = r"Going on: (\d+) steps are counted, the weights have (\d+) of them, (\d+) are left"
@@ -56,14 +52,14 @@ def steps(workdir: Path) -> int:
     return Ledger.read(path).steps if path.exists() else 0
 
 
-def saved_updates(workdir: Path) -> int:
+def saved_steps(workdir: Path) -> int:
     """The number of the latest checkpoint."""
     files = (workdir / "checkpoints").glob("ckpt-*.index")
     return max(int(file.stem.removeprefix("ckpt-")) for file in files)
 
 
 def stopped(workdir: Path, number: int, *flags: str) -> tuple[int, str, str]:
-    """Sends a run a signal after its third update or later; returns how it ended."""
+    """Sends a run a signal after its third step or later; returns how it ended."""
     process = launch(workdir, *flags)
     deadline = time.monotonic() + 300
     while steps(workdir) < 3 and time.monotonic() < deadline:
@@ -73,7 +69,7 @@ def stopped(workdir: Path, number: int, *flags: str) -> tuple[int, str, str]:
 
 
 def cut(workdir: Path) -> set[int]:
-    """The records whose captions were cut, by what the workdir keeps."""
+    """The examples whose captions were cut, by what the workdir keeps."""
     lines = map(json.loads, (workdir / "unreadable.jsonl").read_text().splitlines())
     return {i for line in lines for i in line.get("truncated_captions", {}).get("truncated", ())}
 
@@ -95,7 +91,7 @@ def finished(killed):
     return killed[0], run.stdout, run.stderr
 
 
-def test_a_killed_run_goes_on_and_counts_every_update(killed, finished):
+def test_a_killed_run_goes_on_and_counts_every_step(killed, finished):
     _, killed_at, _ = killed
     workdir, _, err = finished
     assert 3 <= killed_at < STEPS
@@ -129,7 +125,7 @@ def test_the_run_ends_with_everything_in_the_workdir(finished):
         "epsilon_pld",
         "epsilon_without_amplification",
         "noise_multiplier",
-        "l2_norm_clip",
+        "clip_norm",
         "sampling_probability",
         "expected_batch_size",
         "sampling",
@@ -149,8 +145,8 @@ def test_the_run_ends_with_everything_in_the_workdir(finished):
     for name in ("training_curve.png", "captions.png"):
         assert (workdir / "figures" / name).stat().st_size > 10_000
     assert list((workdir / "tensorboard").rglob("events.out.tfevents.*"))
-    # A kill takes away at most the update that was under way; it stays counted.
-    assert saved_updates(workdir) in (STEPS - 1, STEPS)
+    # A kill takes away at most the step that was under way; it stays counted.
+    assert saved_steps(workdir) in (STEPS - 1, STEPS)
 
 
 def test_the_saved_model_captions_picture_bytes_with_tensorflow_alone(finished, tmp_path):
@@ -172,21 +168,37 @@ def test_a_plan_may_clip_by_layer():
     config = quickstart.get_config().unlock()
     with config.ignore_type():
         config.privacy.clip_norm = {"encoder": 0.6, "decoder": 0.8}
-    assert setup.make_plan(config).clip_norm == pytest.approx(1.0)
+    assert PrivacyPlan(**config.privacy.to_dict()).clip_norm == pytest.approx(1.0)
 
 
-def test_the_saved_model_normalizes_pictures_as_training_did(tmp_path, monkeypatch):
-    config, given = quickstart.get_config(), {}
-    config.data.normalization = "imagenet"
-    for part in ("caption_losses", "few_shot_accuracies", "draw_figures"):
-        monkeypatch.setattr(results, part, lambda *_: {})
-    monkeypatch.setattr(results, "export_captioner", lambda *_, **settings: given.update(settings))
-    report = build_report(PrivacyPlan(10, 5, 1, 1.0, noise_multiplier=1.0, delta=1e-5), Ledger())
-    model = SimpleNamespace(privacy_report=lambda **_: report)
-    train = SimpleNamespace(bad_records={}, truncated_captions=0)
-    data = SimpleNamespace(train=train, test=(), tokenizer=None)
-    results.write_all(model, config, data, Workdir(str(tmp_path)))
-    assert given == {"normalization": "imagenet"}
+def test_the_saved_model_normalizes_pictures_as_training_did(tmp_path, run_in_fork):
+    # In a process of its own: the program's flags are those of other programs too.
+    given = run_in_fork(
+        f"""
+        import json
+        from types import SimpleNamespace
+        from configs import quickstart
+        from launch import train_captioner as program
+        from launch._workdir import Workdir
+        from tfdp.privacy import Ledger, PrivacyPlan, build_report
+
+        config, given = quickstart.get_config(), {{}}
+        config.data.normalization = "imagenet"
+        for part in ("held_out_losses", "few_shot_accuracies", "draw_figures"):
+            setattr(program.run_results, part, lambda *_, **settings: {{}})
+        program.run_results.held_out_text = lambda _: ""
+        program.run_setup.new_captioner = lambda *_: None
+        program.export_captioner = lambda *_, **settings: given.update(settings)
+        plan = PrivacyPlan(10, 5, 1, 1.0, noise_multiplier=1.0, delta=1e-5)
+        report = build_report(plan, Ledger())
+        model = SimpleNamespace(privacy_report=lambda **_: report, privacy=plan)
+        train = SimpleNamespace(bad_records={{}}, truncated_captions=0)
+        data = SimpleNamespace(train=train, test=(), tokenizer=None)
+        program.write_results(model, config, data, Workdir({str(tmp_path)!r}))
+        print(json.dumps(given))
+        """
+    )
+    assert json.loads(given.splitlines()[-1]) == {"normalization": "imagenet"}
 
 
 def test_the_same_command_again_says_that_it_is_finished_and_spends_nothing(finished):
@@ -214,7 +226,7 @@ def test_other_settings_in_the_same_workdir_are_rejected_by_name(finished):
     assert steps(finished[0]) == STEPS
 
 
-def test_sigterm_ends_after_the_update_with_a_checkpoint(tmp_path):
+def test_sigterm_ends_after_the_step_with_a_checkpoint(tmp_path):
     code, _, err = stopped(tmp_path, signal.SIGTERM, "--config.privacy.steps=200")
     assert code == 1
     assert "error: stopped by a signal; the same command goes on" in err
@@ -224,7 +236,8 @@ def test_sigterm_ends_after_the_update_with_a_checkpoint(tmp_path):
     assert not (tmp_path / "privacy_report.json").exists()
 
 
-def test_d11_two_devices_run_the_same_command_and_report_the_same(finished, tmp_path):
+def test_two_devices_run_the_same_command_and_report_the_same(finished, tmp_path):
+    """D11."""
     workdir = tmp_path / "mirrored"
     code, _, err = outcome(workdir, "--strategy=mirrored", devices=2)
     assert code == 0, err
@@ -233,7 +246,7 @@ def test_d11_two_devices_run_the_same_command_and_report_the_same(finished, tmp_
     for key in ("epsilon", "steps", "sampling_probability", "expected_batch_size"):
         assert one[key] == two[key]
     # A run that was never stopped lacks nothing.
-    assert saved_updates(workdir) == STEPS
+    assert saved_steps(workdir) == STEPS
     assert {path.name for path in workdir.iterdir()} == {
         path.name for path in finished[0].iterdir()
     }
@@ -250,7 +263,7 @@ def test_d11_two_devices_run_the_same_command_and_report_the_same(finished, tmp_
         (["--config.optimizer.name=rmsprop"], "rmsprop"),
         (["--config.training.microbatch_size=0"], "config.training.microbatch_size must be"),
         (["--config.evaluation.batch_size=0"], "config.evaluation.batch_size must be"),
-        (["--config.evaluation.shots=(90,)"], "config.evaluation.shots=(1, 90) takes 90 records"),
+        (["--config.evaluation.shots=(90,)"], "config.evaluation.shots=(1, 90) takes 90 examples"),
         (["--strategy=both"], "both"),
     ],
 )

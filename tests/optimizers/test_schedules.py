@@ -12,12 +12,12 @@ def test_dpcap_rate_at_its_last_step_is_0557_of_the_peak():
     assert float(schedule(10_000)) == pytest.approx(0, abs=1e-9)
 
 
-def test_the_first_update_is_not_wasted_at_rate_zero():
+def test_the_first_step_is_not_wasted_at_rate_zero():
     assert float(warmup_cosine(1.0, 4, 10)(0)) == pytest.approx(0.2)
     assert float(warmup_cosine(1.0, 0, 10)(0)) == 1.0
 
 
-def test_a_warmup_as_long_as_the_run_is_refused():
+def test_a_warmup_as_long_as_the_run_is_rejected():
     with pytest.raises(ValueError, match="warmup_steps=10"):
         warmup_cosine(1.0, 10, 10)
 

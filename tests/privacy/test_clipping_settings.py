@@ -11,9 +11,9 @@ from tfdp.privacy import (
     PerLayerClipping,
     PrivacyPlan,
     QuantileClipping,
-    build_report,
     verify,
 )
+from tfdp.privacy.report import build_report
 
 SIZES = {"num_examples": 1000, "batch_size": 100, "steps": 10, "delta": 1e-5}
 
@@ -71,13 +71,13 @@ def test_bounds_by_layer_fix_the_sensitivity():
         ({"kind": "per_layer", "bounds": {"a": -1.0}}, "bounds"),
     ],
 )
-def test_what_makes_no_sense_is_refused(clipping, message):
+def test_what_makes_no_sense_is_rejected(clipping, message):
     with pytest.raises(ValueError, match=message):
         plan(clipping=clipping)
 
 
 def test_secure_noise_and_a_noisy_count_exclude_each_other():
-    with pytest.raises(ValueError, match="counts records"):
+    with pytest.raises(ValueError, match="counts examples"):
         plan(clipping="quantile", secure=True)
     assert plan(clipping="automatic", secure=True).secure
 

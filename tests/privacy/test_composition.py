@@ -8,7 +8,6 @@ import pytest
 from tfdp.privacy import (
     PUBLIC,
     Ledger,
-    LedgerError,
     PrivacyPlan,
     Segment,
     StepSettings,
@@ -16,6 +15,7 @@ from tfdp.privacy import (
     epsilon,
     noise_for_epsilon,
 )
+from tfdp.privacy.ledger import LedgerError
 
 
 def plan(noise=1.0, batch=1, steps=500, **more):
@@ -29,7 +29,7 @@ def ledger_of(p, steps, path=None):
     return ledger
 
 
-def test_n18_runs_compose_by_their_loss_distributions_not_by_adding_epsilons():
+def test_runs_compose_by_their_loss_distributions_not_by_adding_epsilons():
     together = compose([plan(), plan(noise=2.0, batch=2)], 1e-5)
     assert together.epsilon == pytest.approx(1.6151, abs=1e-4)
     assert together.by_accountant["rdp"] == pytest.approx(1.8946, abs=1e-4)
@@ -37,7 +37,7 @@ def test_n18_runs_compose_by_their_loss_distributions_not_by_adding_epsilons():
     assert together.guarantee.accountant == "pld"
 
 
-def test_the_models_of_a_search_cost_what_all_their_updates_cost():
+def test_the_models_of_a_search_cost_what_all_their_steps_cost():
     search = {f"rate {rate}": ledger_of(plan(), 5) for rate in (0.1, 0.3, 1.0)}
     together = compose(search, 1e-5, "rdp")
     assert together.epsilon == epsilon([Segment(plan().settings, 15)], 1e-5, "rdp").epsilon
@@ -60,11 +60,11 @@ def test_copies_of_a_ledger_count_once(tmp_path):
     ledger.close()
 
 
-def test_a30_e13_public_data_cost_nothing_and_are_named():
+def test_public_data_are_free_and_named():
     together = compose({"web captions": PUBLIC, "private": ledger_of(plan(), 2)}, 1e-5, "rdp")
     assert together.epsilon == epsilon([Segment(plan().settings, 2)], 1e-5, "rdp").epsilon
     assert together.parts[0].public
-    assert "web captions  public data: costs nothing" in str(together)
+    assert "web captions  public data: free" in str(together)
     assert compose({"only": PUBLIC}, 1e-5).epsilon == 0.0
 
 
@@ -76,10 +76,10 @@ def test_values_survive_json():
     assert values["adjacency"] == "add_or_remove_one"
 
 
-def test_what_cannot_be_composed_is_refused(tmp_path):
+def test_what_cannot_be_composed_is_rejected(tmp_path):
     with pytest.raises(ValueError, match="cannot be composed"):
         compose([plan(), plan(sampling="fixed_size", batch=2)], 1e-5)
-    with pytest.raises(ValueError, match="one person cannot be composed"):
+    with pytest.raises(ValueError, match="one user cannot be composed"):
         compose([plan(), plan(examples_per_user=2)], 1e-5)
     with pytest.raises(TypeError, match="expected ledgers"):
         compose([3], 1e-5)

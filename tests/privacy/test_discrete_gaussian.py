@@ -86,6 +86,6 @@ def test_draws_are_a_function_of_the_seed_alone():
 
 
 @pytest.mark.parametrize("deviation", [0, -1, 2**52 + 1])
-def test_deviations_out_of_range_are_refused(deviation):
+def test_deviations_out_of_range_are_rejected(deviation):
     with pytest.raises(ValueError, match="deviation="):
         discrete_gaussian(1, deviation, SEED)

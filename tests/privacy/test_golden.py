@@ -6,14 +6,8 @@ import numpy as np
 import pytest
 from scipy import integrate
 
-from tfdp.privacy import (
-    Guarantee,
-    Segment,
-    StepSettings,
-    epsilon,
-    epsilon_by_accountant,
-    epsilon_without_amplification,
-)
+from tfdp.privacy import Segment, StepSettings, epsilon
+from tfdp.privacy.accounting import Guarantee, epsilon_by_accountant, epsilon_without_amplification
 from tfdp.privacy.accounting.rdp import divergences
 from tfdp.privacy.accounting.releases import Mechanism
 
@@ -84,13 +78,13 @@ def test_published_captioner_runs(batch, noise, steps, rdp, pld):
     assert answers["pld"] == pytest.approx(pld, abs=0.005)
 
 
-def test_n7_g8_nothing_reports_less_than_the_tight_value():
+def test_nothing_reports_less_than_the_tight_value():
     """A central-limit figure would be 1.838; the tight value is 1.9608."""
     answers = epsilon_by_accountant([segment(3, 1, 5, 50)], 1 / 48_000)
     assert min(value for value in answers.values() if value is not None) >= 1.9608
 
 
-def test_n11_a_tiny_delta_is_answered_by_the_next_safe_accountant():
+def test_a_tiny_delta_is_answered_by_the_next_safe_accountant():
     answer = by("auto", segment(4, 33, 100_000, 10_000), delta=1.13e-18)
     assert answer.accountant == "rdp"
     assert answer.epsilon == pytest.approx(0.1457, abs=1e-4)
@@ -100,7 +94,7 @@ def test_n11_a_tiny_delta_is_answered_by_the_next_safe_accountant():
     assert beside.epsilon == pytest.approx(answer.epsilon, rel=1e-3), "no jump between deltas"
 
 
-def test_n15_without_amplification_each_pass_is_one_exposure():
+def test_without_amplification_each_pass_is_one_exposure():
     passes = segment(1, 256, 60_000, 1170, sampling="none")
     assert by("rdp", passes).epsilon == pytest.approx(12.30, abs=0.005)
     assert by("pld", passes).epsilon == pytest.approx(11.48, abs=0.005)
@@ -111,7 +105,7 @@ def test_n15_without_amplification_each_pass_is_one_exposure():
 
 
 @pytest.mark.parametrize(("noise", "steps"), [(10, 100), (1, 1)])
-def test_n17_b12_the_full_batch_has_an_exact_answer(noise, steps):
+def test_the_full_batch_has_an_exact_answer(noise, steps):
     full = segment(noise, 100, 100, steps)
     assert full.settings.sampling == "full_batch"
     answer = by("auto", full)
@@ -121,7 +115,7 @@ def test_n17_b12_the_full_batch_has_an_exact_answer(noise, steps):
     assert by("pld", full).epsilon == pytest.approx(4.3772, abs=1e-4)
 
 
-def test_n18_segments_with_different_settings_compose():
+def test_segments_with_different_settings_compose():
     parts = [segment(1, 1, 100, 500), segment(2, 2, 100, 500)]
     assert by("pld", *parts).epsilon == pytest.approx(1.6151, abs=1e-4)
     assert by("rdp", *parts).epsilon == pytest.approx(1.8946, abs=1e-4)
@@ -130,7 +124,7 @@ def test_n18_segments_with_different_settings_compose():
     assert naive == pytest.approx(2.2470, abs=1e-3)
 
 
-def test_n22_fixed_size_without_replacement_counts_a_replaced_record_twice():
+def test_fixed_size_without_replacement_counts_a_replaced_example_twice():
     """The reference is for noise over sensitivity 1; replacing moves the sum by 2 clip norms."""
     fixed = segment(2.0, 256, 60_000, 1000, sampling="fixed_size")
     answer = by("auto", fixed)
@@ -140,7 +134,7 @@ def test_n22_fixed_size_without_replacement_counts_a_replaced_record_twice():
     assert by("rdp", segment(1.0, 256, 60_000, 1000, sampling="fixed_size")).epsilon > 3
 
 
-def test_f1_updates_before_and_after_a_restart_are_one_run():
+def test_steps_before_and_after_a_restart_are_one_run():
     halves = [segment(1, 256, 60_000, 600), segment(1, 256, 60_000, 400)]
     assert by("pld", *halves).epsilon == pytest.approx(0.7276, abs=1e-4)
 
@@ -148,7 +142,7 @@ def test_f1_updates_before_and_after_a_restart_are_one_run():
 @pytest.mark.parametrize(
     ("steps", "new", "old"), [(10_000, 1.0355, 1.2586), (40_000, 2.2097, 2.5737)]
 )
-def test_g12_papers_used_another_conversion(steps, new, old):
+def test_papers_used_another_conversion(steps, new, old):
     """N4 and N5: old is Mironov 2017, Proposition 3; new is Canonne et al. 2020, Proposition 12."""
     orders, divergence = divergences(Mechanism("poisson", 4.0, 1, 100))
     conversion = divergence * steps + math.log(1e5) / (orders - 1)
@@ -156,7 +150,7 @@ def test_g12_papers_used_another_conversion(steps, new, old):
     assert by("rdp", segment(4, 1, 100, steps)).epsilon == pytest.approx(new, abs=1e-4)
 
 
-def test_g7_fine_orders_matter():
+def test_fine_orders_matter():
     """N6: whole orders from 11 to 63 alone give 2.8223."""
     orders, divergence = divergences(Mechanism("poisson", 1.54, 1024, 50_000))
     a, total = orders, divergence * 1464

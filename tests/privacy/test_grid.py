@@ -6,8 +6,9 @@ import math
 import numpy as np
 import pytest
 
-from tfdp.privacy import Ledger, PrivacyPlan, StepSettings, build_report, verify
+from tfdp.privacy import Ledger, PrivacyPlan, StepSettings, verify
 from tfdp.privacy.grid import Grid
+from tfdp.privacy.report import build_report
 
 
 def plan(**changes):
@@ -26,7 +27,7 @@ def plan(**changes):
 @pytest.mark.parametrize("clip", [1e-4, 0.7, 1.0, 300.0])
 @pytest.mark.parametrize("noise", [0.01, 1.0, 1e4])
 @pytest.mark.parametrize("weights", [1, 1000, 10**9])
-def test_b7_the_grid_is_within_what_the_sensitivity_charges(clip, noise, weights):
+def test_the_grid_is_within_what_the_sensitivity_charges(clip, noise, weights):
     grid = Grid.of(clip, noise, weights)
     assert math.log2(grid.step).is_integer()
     charged = StepSettings(100, 10, noise, clip, secure=True).sensitivity
@@ -37,14 +38,14 @@ def test_b7_the_grid_is_within_what_the_sensitivity_charges(clip, noise, weights
     assert grid.deviation * grid.step <= noise * clip * 1.02
 
 
-def test_noise_that_does_not_fit_the_grid_is_refused():
+def test_noise_that_does_not_fit_the_grid_is_rejected():
     with pytest.raises(ValueError, match="noise_multiplier 0.0001 on 4 weights"):
         Grid.of(1.0, 1e-4, 4)
     with pytest.raises(ValueError, match="secure=False"):
         Grid.of(1.0, 1e9, 10**12)
 
 
-def test_one_record_moves_a_rounded_sum_by_no_more_than_charged():
+def test_one_example_moves_a_rounded_sum_by_no_more_than_charged():
     rng = np.random.default_rng(0)
     grid = Grid.of(1.0, 1.0, 5000)
     for _ in range(20):
@@ -63,7 +64,7 @@ def test_the_rounding_is_charged():
     assert 0.999 < target.epsilon <= 1.0
 
 
-def test_without_noise_or_with_other_types_it_is_refused():
+def test_without_noise_or_with_other_types_it_is_rejected():
     with pytest.raises(ValueError, match="noise_multiplier is 0"):
         plan(noise_multiplier=0)
     with pytest.raises(TypeError, match="secure must be True or False"):
@@ -85,7 +86,7 @@ def test_plan_ledger_and_report_carry_it(tmp_path):
     assert report["notes"] == [] and verify(tmp_path).agrees
 
 
-def test_a_report_that_claims_it_wrongly_or_was_written_before_is_understood(tmp_path):
+def test_a_report_that_claims_it_wrongly_is_noticed(tmp_path):
     p = plan(secure=False)
     with Ledger(tmp_path) as ledger:
         ledger.record(p.settings)
@@ -96,6 +97,3 @@ def test_a_report_that_claims_it_wrongly_or_was_written_before_is_understood(tmp
     claimed = build_report(plan(), Ledger())["noise_mechanism"]
     path.write_text(json.dumps({**values, "noise_mechanism": claimed}))
     assert any("noise_mechanism" in line for line in verify(tmp_path).differences)
-    del values["noise_mechanism"]
-    path.write_text(json.dumps(values))
-    assert verify(tmp_path).agrees

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from tfdp.privacy import Ledger, PrivacyPlan, Segment, StepSettings, build_report, verify
+from tfdp.privacy import Ledger, PrivacyPlan, Segment, StepSettings, verify
 from tfdp.privacy.accounting.gaussian import epsilon_of_mu
 from tfdp.privacy.groups import epsilon_of_group
+from tfdp.privacy.report import build_report
 
 
 def segment(noise, batch, examples, steps, **more):
@@ -42,14 +43,14 @@ def test_a_group_is_never_promised_more_than_it_gets(noise, rate, size):
         assert epsilon_of_group([run], 1e-4, size, accountant) >= truth
 
 
-def test_at_full_batch_a_group_is_one_large_record():
+def test_at_full_batch_a_group_is_one_large_example():
     run = segment(4.0, 100, 100, 9)  # mu = 3 / 4 for one record
     for size in (1, 2, 8):
         found = epsilon_of_group([run], 1e-5, size, "auto")
         assert found == pytest.approx(epsilon_of_mu(0.75 * size, 1e-5), rel=1e-9)
 
 
-def test_e11_groups_of_a_poisson_run_cost_about_size_times_as_much_and_more():
+def test_groups_of_a_poisson_run_cost_about_size_times_as_much_and_more():
     run = [segment(1.0, 256, 60_000, 1170)]
     one, two, four = (epsilon_of_group(run, 1e-5, size) for size in (1, 2, 4))
     assert one == pytest.approx(1.1322, abs=1e-4)
@@ -66,7 +67,7 @@ def test_edges_and_other_samplings():
         epsilon_of_group(fixed, 1e-5, 0)
 
 
-def test_e11_the_report_says_what_people_with_several_records_get(tmp_path):
+def test_the_report_says_what_people_with_several_examples_get(tmp_path):
     plan = PrivacyPlan(60_000, 256, 1170, 1.0, noise_multiplier=1.0, delta=1e-5)
     with Ledger(tmp_path) as ledger:
         for _ in range(3):
@@ -76,28 +77,28 @@ def test_e11_the_report_says_what_people_with_several_records_get(tmp_path):
     for size, epsilon in report["epsilon_of_groups"].items():
         assert epsilon == epsilon_of_group(spent, 1e-5, int(size))
     text = report.summary_text()
-    assert "epsilon for records of one person is at most 2: " in text
-    assert "ImageNet, for the first weights: cost nothing" in text
+    assert "epsilon for examples of one person is at most 2: " in text
+    assert "ImageNet, for the first weights: free" in text
     report.write_json(tmp_path / "privacy_report.json")
     report.write_html(tmp_path / "privacy_report.html")
     page = (tmp_path / "privacy_report.html").read_text()
-    assert "Several records of one person" in page and "ImageNet, for the first weights" in page
+    assert "Several examples of one person" in page and "ImageNet, for the first weights" in page
     assert verify(tmp_path).agrees
     lie = {**report.values, "epsilon_of_groups": {"2": 0.1, "4": 0.2, "8": 0.3}}
     type(report)(lie).write_json(tmp_path / "privacy_report.json")
     assert any("epsilon_of_groups.2" in line for line in verify(tmp_path).differences)
 
 
-def test_persons_as_units_are_said_and_never_mixed_with_records():
+def test_users_as_units_are_named_and_never_mixed_with_examples():
     plan = PrivacyPlan(1000, 50, 10, 1.0, noise_multiplier=1.0, delta=1e-5, examples_per_user=4)
     ledger = Ledger()
     ledger.record(plan.settings)
     report = build_report(plan, ledger)
-    assert report["unit"].startswith("one person: all records with one group id, at most 4")
+    assert report["unit"].startswith("one user: all examples with one user id, at most 4")
     assert PrivacyPlan.from_dict(plan.to_dict()) == plan
     assert Ledger.from_dict(ledger.to_dict()).segments() == ledger.segments()
     record = PrivacyPlan(1000, 50, 10, 1.0, noise_multiplier=1.0, delta=1e-5)
-    with pytest.raises(ValueError, match="one person cannot be composed"):
+    with pytest.raises(ValueError, match="one user cannot be composed"):
         ledger.record(record.settings)
     with pytest.raises(ValueError, match="examples_per_user must be a whole number"):
         PrivacyPlan(10, 5, 1, 1.0, noise_multiplier=1.0, examples_per_user=0)

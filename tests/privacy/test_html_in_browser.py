@@ -3,7 +3,8 @@
 import pytest
 
 from tests.browser import running_browser
-from tfdp.privacy import Ledger, PrivacyPlan, build_report
+from tfdp.privacy import Ledger, PrivacyPlan
+from tfdp.privacy.report import build_report
 
 HOSTILE = """</ul></div><script>document.title = "taken over"</script><img src=http://a.example>"""
 LONG = "a_name_without_blanks_" * 20

@@ -9,8 +9,9 @@ import re
 
 import pytest
 
-from tfdp.privacy import Ledger, PrivacyPlan, PrivacyReport, build_report
-from tfdp.privacy.html.numbers import figure, percent, ticks
+from tfdp.privacy import Ledger, PrivacyPlan, PrivacyReport
+from tfdp.privacy.report import build_report
+from tfdp.privacy.report_html import figure, percent, ticks
 
 VOID = {"meta", "br", "circle", "path", "polyline"}
 
@@ -142,13 +143,13 @@ def test_the_figures_are_the_reports(report, page):
         "exact Gaussian no answer",
         f"without amplification by sampling {report['epsilon_without_amplification']:.4g}",
         "one picture with its caption",
-        "differ by the presence of one record (add_or_remove_one)",
+        "differ by the presence of one example (add_or_remove_one)",
         "standard deviation 0.5 on the sum",
         report["noise_convention"],
-        "each record by its own coin (poisson)",
+        "each example included independently with probability q (poisson)",
         "q = 256 / 60,000 = 0.004267",
         "390 made, 400 planned",
-        f"{report['expected_coverage']:.2%} of the records",
+        f"{report['expected_coverage']:.2%} of the examples",
         "truncated: 3",
         report["segments"][0]["id"],
         report["versions"]["dp-accounting"],
@@ -207,7 +208,7 @@ def test_a_run_by_rdp_has_one_curve(tmp_path):
     assert len(page.values("polyline", "points")) == 1
 
 
-def test_a34_no_noise_is_called_no_guarantee(tmp_path):
+def test_no_noise_is_called_no_guarantee(tmp_path):
     p = plan(noise_multiplier=0)
     page = Page(written(build_report(p, made((p, 2))), tmp_path))
     assert "No guarantee" in page.texts
@@ -217,7 +218,7 @@ def test_a34_no_noise_is_called_no_guarantee(tmp_path):
 
 def test_nothing_done_is_said(tmp_path):
     page = Page(written(build_report(plan(), Ledger()), tmp_path))
-    assert "no update has been made" in page.text
+    assert "no step has been made" in page.text
     assert "svg" not in page.tags and "Counts" not in page.texts
 
 
@@ -232,7 +233,7 @@ def test_every_sampling_has_its_words(tmp_path):
         p = plan(sampling=sampling)
         text = Page(written(build_report(p, made((p, 3))), tmp_path)).text
         assert f"({sampling})" in text
-    assert "unknown of the records" not in text  # coverage of an unknown order
+    assert "unknown of the examples" not in text  # coverage of an unknown order
 
 
 def test_a_fixed_seed_stands_above_everything(tmp_path):
@@ -288,10 +289,10 @@ def test_without_a_guarantee_the_page_promises_nothing(tmp_path):
         assert promise not in text
 
 
-def test_the_page_of_persons_speaks_of_persons(tmp_path):
+def test_the_page_of_users_speaks_of_users(tmp_path):
     p = plan(examples_per_user=2)
     text = Page(written(build_report(p, made((p, 3))), tmp_path)).text
-    for wrong in ("one record", "each record", "no record", "256 records", "user-level"):
+    for wrong in ("one example", "each example", "no example", "256 examples", "user-level"):
         assert wrong not in text
-    assert "Several persons who belong together 2: ε ≤" in text
-    assert "presence of one person" in text and "256 persons" in text
+    assert "Several users who belong together 2: ε ≤" in text
+    assert "presence of one user" in text and "256 users" in text

@@ -17,7 +17,8 @@ from pathlib import Path
 package = types.ModuleType("tfdp")
 package.__path__ = [str(Path.cwd() / "tfdp")]
 sys.modules["tfdp"] = package
-from tfdp.privacy import Ledger, LedgerBusyError, StepSettings
+from tfdp.privacy.ledger import Ledger, LedgerBusyError
+from tfdp.privacy.settings import StepSettings
 """
 # Records for ever, in segments of seven, and says after each step that it was recorded.
 WRITER = """
@@ -86,7 +87,7 @@ def test_kill_9_loses_nothing_and_adds_at_most_one(milliseconds, tmp_path):
         assert ledger.steps == first
 
 
-def test_a_second_process_is_refused_and_told_who_writes(tmp_path):
+def test_a_second_process_is_rejected_and_told_who_writes(tmp_path):
     writer = start(WRITER, tmp_path)
     try:
         assert writer.stdout.readline() == "ready\n"

@@ -6,17 +6,14 @@ import math
 import numpy as np
 import pytest
 
-from tfdp.privacy import (
-    Ledger,
-    PrivacyPlan,
-    Segment,
-    StepSettings,
-    build_report,
+from tfdp.privacy import Ledger, PrivacyPlan, Segment, StepSettings
+from tfdp.privacy.interpretation import (
     expected_coverage,
     expected_epochs,
+    meaning,
     most_true_positives,
 )
-from tfdp.privacy.interpretation import meaning
+from tfdp.privacy.report import build_report
 
 
 def made(plan, steps):
@@ -51,7 +48,7 @@ def test_the_report_holds_what_its_schema_promises(tmp_path):
     assert values["epsilon_without_amplification"] == pytest.approx(11.48, abs=0.005)
     assert values["accountant"] == "PLD (dp-accounting)"
     assert (values["delta"], values["noise_multiplier"]) == (1e-5, 1.0)
-    assert (values["l2_norm_clip"], values["noise_standard_deviation"]) == (0.5, 0.5)
+    assert (values["clip_norm"], values["noise_standard_deviation"]) == (0.5, 0.5)
     assert values["sampling_probability"] == 256 / 60_000
     assert (values["expected_batch_size"], values["num_examples"]) == (256, 60_000)
     assert (values["steps"], values["planned_steps"]) == (1170, 1170)
@@ -88,22 +85,22 @@ def test_the_statement_counts_the_updates_that_were_made():
         assert f"{epsilon:12.3f}" in text
 
 
-def test_a25_g9_the_noise_convention_is_stated():
+def test_the_noise_convention_is_stated():
     report = build_report(plan(), made(plan(), 1))
     assert (
-        "standard deviation on the clipped sum = noise_multiplier * l2_norm_clip"
+        "standard deviation on the clipped sum = noise_multiplier * clip_norm"
         in (report["noise_convention"])
     )
     assert "standard deviation 0.5 on the clipped sum" in report.summary_text()
 
 
-def test_e8_epsilon_is_of_the_updates_made_not_of_the_plan():
+def test_epsilon_is_of_the_updates_made_not_of_the_plan():
     report = build_report(plan(), made(plan(), 37))
     assert (report["steps"], report["planned_steps"]) == (37, 1170)
     assert report["epsilon"] == plan().epsilon_after(37)
 
 
-def test_a19_unsampled_data_carry_the_figure_without_amplification():
+def test_unsampled_data_carry_the_figure_without_amplification():
     passes = plan(sampling="none")
     report = build_report(passes, made(passes, 1170))
     assert report["epsilon"] == pytest.approx(11.48, abs=0.005)
@@ -123,13 +120,13 @@ def test_changed_settings_are_all_counted_and_said():
     assert report["tensorflow_privacy_statement"].count("DP-SGD performed") == 2
 
 
-def test_fixed_seeds_are_confessed():
+def test_fixed_seeds_are_stated():
     report = build_report(plan(), made(plan(), 1), fixed_seed=True)
     assert any("fixed seed" in note for note in report["notes"])
     assert "fixed seed" in report.summary_text()
 
 
-def test_a34_no_noise_is_infinite_in_words_and_in_json(tmp_path):
+def test_no_noise_is_infinite_in_words_and_in_json(tmp_path):
     bare = plan(noise_multiplier=0)
     report = build_report(bare, made(bare, 2))
     assert report["epsilon"] == math.inf
@@ -141,7 +138,7 @@ def test_a34_no_noise_is_infinite_in_words_and_in_json(tmp_path):
     assert "no guarantee" in str(report)
 
 
-def test_nothing_done_costs_nothing():
+def test_without_steps_nothing_is_spent():
     report = build_report(plan(), Ledger())
     assert report["epsilon"] == 0.0
     assert report["tensorflow_privacy_statement"] is None
@@ -156,12 +153,12 @@ def test_the_summary_states_what_matters():
     for part in (
         "(epsilon, delta) = (0.7834, 1e-05)",
         "PLD (dp-accounting); RDP 1.132, PLD 0.7834, without amplification 11.48",
-        "Poisson, each record by its own coin; q = 256/60000 = 0.004267",
-        "1170 of 1170 planned; each record used 4.99 times on average, 99.33% of them",
-        "protects    one record (one picture with its caption); data sets that differ by the pres",
+        "Poisson, each example included independently with probability q; q = 256/60000 = 0.004267",
+        "1170 of 1170 planned; each example used 4.99 times on average, 99.33% of them",
+        "protects    one example (one picture with its caption); data sets that differ by the pre",
         "every weight and optimizer state of the model, at every step and in every checkpoint",
         "training loss and metrics",
-        "people with several records",
+        "people with several examples",
     ):
         assert part in text
 
@@ -171,7 +168,7 @@ def test_a_report_needs_a_delta():
         build_report(plan(delta=None), Ledger())
 
 
-def test_e5_coverage_and_epochs_of_poisson_sampling():
+def test_coverage_and_epochs_of_poisson_sampling():
     segment = Segment(StepSettings(59_904, 128, 1.0, 1.0), 468)
     assert expected_epochs([segment]) == pytest.approx(1.0)
     assert expected_coverage([segment]) == pytest.approx(0.6325, abs=5e-5)
@@ -180,7 +177,7 @@ def test_e5_coverage_and_epochs_of_poisson_sampling():
     assert math.sqrt(n * q * (1 - q)) == pytest.approx(11.30, abs=0.005)
 
 
-def test_e5_coverage_agrees_with_a_simulation():
+def test_coverage_agrees_with_a_simulation():
     """False alarm below 1e-9: 8 sigma of a binomial share over 2000 records."""
     settings = StepSettings(2000, 40, 1.0, 1.0)
     rng = np.random.default_rng(5)
@@ -211,7 +208,7 @@ def test_coverage_of_other_samplings():
         (0.01, 1e4, 1e-5, 1.0),
     ],
 )
-def test_g19_the_attackers_best_rate(rate, epsilon, delta, expected):
+def test_the_attackers_best_rate(rate, epsilon, delta, expected):
     assert most_true_positives(rate, epsilon, delta) == pytest.approx(expected, rel=1e-12)
 
 
@@ -221,7 +218,7 @@ def test_a_report_names_whom_it_holds_against_and_what_it_rests_on_everywhere(tm
     assumed, text = report.to_dict()["assumptions"], report.summary_text()
     for part in (
         "60,000, is public",
-        "on its own coin",
+        "independently with probability q",
         "128-bit key is secret",
         "rounding of flo",
     ):
@@ -232,9 +229,9 @@ def test_a_report_names_whom_it_holds_against_and_what_it_rests_on_everywhere(tm
     secure = plan(secure=True)
     rest = build_report(secure, made(secure, 3))["assumptions"]
     assert [line for line in assumed if line not in rest] == [
-        "attacks on the rounding of floating-point noise are left aside"
+        "attacks on the rounding of floating-point noise are not considered"
     ]
-    assert any("sums of gradients are left aside" in line for line in rest)
+    assert any("sums of gradients are not considered" in line for line in rest)
 
 
 def test_no_guarantee_covers_nothing_and_rests_on_nothing():
@@ -248,33 +245,39 @@ def test_no_guarantee_covers_nothing_and_rests_on_nothing():
 
 def test_exact_counts_are_not_called_covered():
     report = build_report(plan(), made(plan(), 1))
-    assert "exact counts of private records" in report["not_covered"][0]
+    assert "exact counts of private examples" in report["not_covered"][0]
     assert "those who hold the data" in report.summary_text()
 
 
-def test_where_persons_are_protected_nothing_speaks_of_single_records():
-    persons = plan(examples_per_user=4)
-    report = build_report(persons, made(persons, 3), unit="one customer")
-    assert report["unit"].startswith("one person: all records with one group id, at most 4")
+def test_where_users_are_protected_nothing_speaks_of_single_examples():
+    users = plan(examples_per_user=4)
+    report = build_report(users, made(users, 3), unit="one customer")
+    assert report["unit"].startswith("one user: all examples with one user id, at most 4")
     assert report["unit"].endswith("(one customer)") and report["examples_per_user"] == 4
     assert report["tensorflow_privacy_statement"] is None
-    assert "all records of a person bear the same group id" in report["assumptions"]
+    assert "all examples of a user have the same user id" in report["assumptions"]
     text = report.summary_text()
-    for wrong in ("one record", "each record", "no record", "all other records", "records of one"):
+    for wrong in (
+        "one example",
+        "each example",
+        "no example",
+        "all other examples",
+        "examples of one",
+    ):
         assert wrong not in text
     for right in (
-        "differ by the presence of one person",
-        "each person by its own coin",
-        "persons who belong together is at most 2:",
-        "people with several group ids, and groups of people",
-        "the number of persons, 60,000, is public",
+        "differ by the presence of one user",
+        "each user included independently with probability q",
+        "users who belong together is at most 2:",
+        "people with several user ids, and groups of people",
+        "the number of users, 60,000, is public",
     ):
         assert right in text
 
 
 def test_a_fixed_seed_is_known_from_the_ledger():
     ledger = Ledger()
-    ledger.record(plan().settings, stream="of a seed", update=0)
+    ledger.record(plan().settings, stream="of a seed", step=0)
     ledger.record(plan().settings)
     assert sum("fixed seed" in note for note in build_report(plan(), ledger)["notes"]) == 1
     assert build_report(plan(), made(plan(), 2))["notes"] == []

@@ -5,7 +5,8 @@ import math
 
 import pytest
 
-from tfdp.privacy import Ledger, PrivacyPlan, PrivacyReport, build_report, verify
+from tfdp.privacy import Ledger, PrivacyPlan, PrivacyReport, verify
+from tfdp.privacy.report import build_report
 
 
 def plan(**changes):
@@ -65,7 +66,7 @@ def test_honest_reports_of_every_kind_agree(tmp_path, changes):
     assert result.agrees, str(result)
 
 
-def test_a_run_without_updates_agrees(tmp_path):
+def test_a_run_without_steps_agrees(tmp_path):
     assert verify(run(tmp_path, plan(), steps=0)).epsilon == 0.0
 
 
@@ -89,7 +90,7 @@ def test_several_settings_agree_and_their_note_may_not_be_dropped(tmp_path):
         ("epsilon_rdp", 0.01),
         ("epsilon_without_amplification", 0.1),
         ("noise_multiplier", 2.0),
-        ("l2_norm_clip", 0.25),
+        ("clip_norm", 0.25),
         ("num_examples", 20_000),
         ("steps", 2),
         ("noise_convention", "none"),
@@ -147,10 +148,10 @@ def test_a_report_older_than_its_ledger_is_recognised(folder):
 
 def test_a_tampered_ledger_is_a_clear_result(folder):
     path = folder / "ledger.jsonl"
-    path.write_bytes(path.read_bytes().replace(b'"steps":            3', b'"steps":            1'))
+    path.write_bytes(path.read_bytes().replace(b'{"steps": 3', b'{"steps": 1'))
     result = verify(folder)
     assert not result.agrees and result.epsilon is None
-    assert "line 2" in str(result) and "changed or damaged" in str(result)
+    assert "line 4" in str(result) and "changed or damaged" in str(result)
     path.write_bytes(b"")
     assert "is empty" in str(verify(folder))
 
@@ -185,14 +186,14 @@ def test_a_missing_report_is_named(tmp_path):
         ('{"schema_version": 1}', "not a complete privacy report: it has no 'num_examples'"),
     ],
 )
-def test_what_is_no_report_of_this_schema_is_refused(folder, content, message):
+def test_what_is_no_report_of_this_schema_is_rejected(folder, content, message):
     (folder / "privacy_report.json").write_text(content)
     with pytest.raises(ValueError, match=message):
         verify(folder)
 
 
 @pytest.mark.parametrize("delta", [None, 0, 2, "small"])
-def test_a_senseless_delta_is_refused(folder, delta):
+def test_a_senseless_delta_is_rejected(folder, delta):
     tamper(folder, delta=delta)
     with pytest.raises(ValueError, match="not a complete privacy report: delta"):
         verify(folder)
@@ -215,9 +216,9 @@ def test_changed_words_are_named(folder, key, value):
 @pytest.mark.parametrize(
     "unit, agrees",
     [
-        ("one record", True),
-        ("one record (a row)", True),
-        ("one person: all records with one group id, one of them used in a step", False),
+        ("one example", True),
+        ("one example (a picture)", True),
+        ("one user: all examples with one user id, one of them used in a step", False),
         ("a hospital", False),
     ],
 )
@@ -229,16 +230,16 @@ def test_the_unit_is_judged_its_name_is_not(folder, unit, agrees):
 
 
 @pytest.mark.parametrize("steps", [0, 3])
-def test_persons_agree_and_may_not_become_records(tmp_path, steps):
+def test_users_agree_and_may_not_become_examples(tmp_path, steps):
     run(tmp_path, plan(examples_per_user=3), steps=steps)
     assert verify(tmp_path).agrees
-    tamper(tmp_path, unit="one record")
+    tamper(tmp_path, unit="one example")
     assert not verify(tmp_path).agrees
 
 
 def test_the_note_on_a_seed_that_the_ledger_knows_may_not_be_dropped(tmp_path):
     with Ledger(tmp_path) as ledger:
-        ledger.record(plan().settings, stream="of a seed", update=0)
+        ledger.record(plan().settings, stream="of a seed", step=0)
         build_report(plan(), ledger).write_json(tmp_path / "privacy_report.json")
     assert verify(tmp_path).agrees
     tamper(tmp_path, notes=[])
@@ -262,8 +263,7 @@ def test_words_of_another_tfdp_are_remarked_not_judged(folder):
     tamper(folder, covered=["all"], versions={**values["versions"], "tfdp": "0.0.9"})
     result = verify(folder)
     assert result.agrees and "in the words of another tfdp (0.0.9" in str(result)
-    values.pop("assumptions")
-    (folder / "privacy_report.json").write_text(json.dumps({**values, "unit": "a row"}))
+    tamper(folder, unit="a row")
     assert verify(folder).agrees and "are not judged" in str(verify(folder))
 
 

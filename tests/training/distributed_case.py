@@ -29,9 +29,9 @@ def train(strategy, noise=0.0):
         "loss": history.history["loss"][-1],
         "accuracy": history.history["accuracy"][-1],
         "steps": model.ledger.steps,
-        "settings": model._private.settings,
+        "settings": model._private.fingerprint,
         "report": {k: report[k] for k in ("epsilon", "sampling_probability", "steps", "counts")},
-        "drawn": [sampler.count(update) for update in range(40)],
+        "drawn": [sampler.count(step) for step in range(40)],
     }
 
 

@@ -23,8 +23,8 @@ from tensorflow.python.lib.io import file_io
 import tfdp
 from tests.training.models import classifier, compiled, separable
 from tfdp.privacy import Ledger
-from tfdp.training.checkpoints import CheckpointEvery
-from tfdp.training.update import PrivateStep
+from tfdp.training import CheckpointEvery
+from tfdp.training.step import PrivateStep
 
 STEPS = 24
 SAVED_EVERY = 3  # steps; those since the last checkpoint are lost by a kill
@@ -39,7 +39,7 @@ class Boundaries:
             self.guard(os, name)
         self.guard(file_io, "atomic_write_string_to_file")  # names the latest checkpoint
         self.guard(tf.train.CheckpointManager, "save")
-        self.guard(PrivateStep, "__call__", "update")
+        self.guard(PrivateStep, "__call__", "step")
 
     def guard(self, owner, name: str, shown: str | None = None) -> None:
         original = getattr(owner, name)
@@ -77,20 +77,19 @@ class SaveNowAndThen(keras.callbacks.Callback):
 
 
 def watch_releases(folder: Path) -> None:
-    """Writes down of every release which update it is, with which noise, over which records."""
+    """Writes down of every release which step it is, with which noise, over which examples."""
     call = PrivateStep.__call__
 
-    def watched(self, batches, steps, noise, before_release):
-        run = self._model._private.run
-        number = run._next
-        drawn = run._stream._sampler.indices(number)
+    def watched(self, microbatches, count, noise, before_release):
+        number = int(self._model.optimizer.iterations.numpy())
+        drawn = microbatches._sampler.indices(number)
 
         def entered():
             before_release()
             # From here on the result may be seen by whoever kills the process.
             log(folder / "released", f"{number} {digest(noise)} {digest(drawn)}")
 
-        return call(self, batches, steps, noise, before_release=entered)
+        return call(self, microbatches, count, noise, before_release=entered)
 
     PrivateStep.__call__ = watched
 

@@ -9,7 +9,7 @@ import tfdp
 from tests.training.models import classifier, compiled, separable
 from tfdp.data import ArraySource
 from tfdp.privacy import PrivacyPlan
-from tfdp.training.assembly import rows_to_evaluate
+from tfdp.training.run import evaluated_at_once
 
 X, Y = separable(24)
 
@@ -64,7 +64,7 @@ def test_compile_names_arguments_of_the_wrong_kind(arguments, message):
         ({"validation_data": "held_out.npz"}, "validation_data must be .* got 'held_out.npz'"),
         ({"validation_data": X}, "validation_data must be"),
         ({"validation_data": (X,)}, "validation_data must be"),
-        ({"validation_data": (X, Y[:3])}, "validation_data: .*same number of rows.*24.*3"),
+        ({"validation_data": (X, Y[:3])}, "validation_data: .*same number of examples.*24.*3"),
         (
             {"validation_data": (X[:, :1], Y)},
             r"validation_data: .* cannot be run on x of shape \(1,\) and y of shape \(\)",
@@ -74,7 +74,7 @@ def test_compile_names_arguments_of_the_wrong_kind(arguments, message):
         ({"callbacks": ["a"]}, "callbacks holds 'a'"),
         ({"class_weight": [1, 2]}, "class_weight=.*expected a dict"),
         ({"class_weight": {0: "a", 1: 2}}, r"class_weight\[0\] must be a finite number .*'a'"),
-        ({"y": {"a": Y}}, "its loss and metrics cannot be run on records with"),
+        ({"y": {"a": Y}}, "its loss and metrics cannot be run on examples with"),
     ],
     ids=str,
 )
@@ -114,7 +114,7 @@ def mean_over_the_batch(y_true, y_pred):
 
 def test_a_metric_without_a_value_for_every_example_is_named_before_anything_is_spent():
     model = compiled(classifier(), plan(), metrics=[mean_over_the_batch], jit_compile=False)
-    with pytest.raises(ValueError, match="metrics .'mean_over_the_batch'.*one value an example"):
+    with pytest.raises(ValueError, match="metrics .'mean_over_the_batch'.*one value per example"):
         model.fit(X, Y, verbose=0)
     assert model.ledger.steps == 0
 
@@ -155,7 +155,7 @@ def test_public_examples_of_the_wrong_kind_are_named(examples, message):
         model.fit(X, Y, verbose=0)
 
 
-def test_predict_takes_a_source_of_records():
+def test_predict_takes_a_source_of_examples():
     model = compiled(classifier(), plan())
     expected = model.predict(X, verbose=0)
     found = model.predict(ArraySource(X, Y), batch_size=5, verbose=0)
@@ -176,7 +176,7 @@ def test_rate_factors_of_the_wrong_kind_are_named(factors, message):
         tfdp.optimizers.DPSGD(1.0, privacy=plan(), rate_factors=factors)
 
 
-def test_rate_factors_that_meet_no_variable_are_refused():
+def test_rate_factors_that_meet_no_variable_are_rejected():
     optimizer = tfdp.optimizers.DPSGD(1.0, privacy=plan(), rate_factors={"decoder": 2.0})
     model = compiled(classifier(), None, optimizer)
     with pytest.raises(ValueError, match="no variable has .*decoder.* in its path"):
@@ -189,8 +189,8 @@ def test_a_plan_of_another_kind_is_named():
         tfdp.optimizers.DPSGD(1.0, privacy="a")
 
 
-@pytest.mark.parametrize(("asked", "rows"), [(None, 6), (3, 4), (8, 8)])
-def test_replicas_share_evenly_what_is_evaluated(asked, rows):
-    """Keras fails on a first batch of 3 for two replicas, after an epoch that has been paid for."""
+@pytest.mark.parametrize(("asked", "examples"), [(None, 6), (3, 4), (8, 8)])
+def test_replicas_share_evenly_what_is_evaluated(asked, examples):
+    """Keras fails on a first batch of 3 for two replicas, after an epoch has been spent."""
     model = compiled(classifier(), plan(), microbatch_size=5)
-    assert rows_to_evaluate(model._private, asked, replicas=2) == rows
+    assert evaluated_at_once(asked, model._private, model.privacy, replicas=2) == examples

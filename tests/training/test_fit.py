@@ -30,7 +30,7 @@ def test_a_private_model_learns_and_keras_sees_epochs_losses_metrics_and_epsilon
     assert model.predict(separable(seed=1)[0], verbose=0).shape == (500, 2)
 
 
-def test_steps_per_execution_counts_every_update_once():
+def test_steps_per_execution_counts_every_step_once():
     model, history = fitted(steps=25, steps_per_execution=4)
     assert model.ledger.steps == 25
     assert int(model.optimizer.iterations.numpy()) == 25
@@ -39,7 +39,8 @@ def test_steps_per_execution_counts_every_update_once():
         np.testing.assert_array_equal(a, b)
 
 
-def test_e6_dicts_tuples_weights_and_indexables_are_sampled_alike():
+def test_dicts_tuples_weights_and_indexables_are_sampled_alike():
+    """E6."""
     features, labels = separable()
     by_name = keras.Input((10,), name="features")
     outputs = []
@@ -78,9 +79,8 @@ def test_sample_weights_apply_before_clipping_and_class_weights_are_sample_weigh
         ({"class_weight": {0: 1.0}}, ValueError, "classes"),
     ],
 )
-def test_c12_arguments_that_break_the_plan_are_refused_before_the_first_step(
-    kwargs, error, message
-):
+def test_arguments_that_break_the_plan_are_rejected_before_the_first_step(kwargs, error, message):
+    """C12."""
     plan = tfdp.PrivacyPlan(**PLAN, steps=20, delta=1e-5)
     model = compiled(classifier(), plan)
     with pytest.raises(error, match=message):
@@ -88,7 +88,8 @@ def test_c12_arguments_that_break_the_plan_are_refused_before_the_first_step(
     assert model.ledger.steps == 0
 
 
-def test_e6_streams_are_refused_with_the_way_out():
+def test_streams_are_rejected_and_the_error_says_what_to_use():
+    """E6."""
     plan = tfdp.PrivacyPlan(**PLAN, steps=20, delta=1e-5)
     model = compiled(classifier(), plan)
     stream = tf.data.Dataset.from_tensor_slices(separable()).batch(50)
@@ -96,7 +97,8 @@ def test_e6_streams_are_refused_with_the_way_out():
         model.fit(stream, verbose=0)
 
 
-def test_k10_freezing_after_compile_is_refused_until_compiled_again():
+def test_freezing_after_compile_is_rejected_until_compiled_again():
+    """K10."""
     plan = tfdp.PrivacyPlan(**PLAN, steps=20, delta=1e-5)
     model = compiled(classifier(), plan)
     model.layers[1].trainable = False
@@ -110,13 +112,14 @@ def test_k10_freezing_after_compile_is_refused_until_compiled_again():
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", keras.optimizers.Adam(), None])
-def test_an_optimizer_that_is_not_private_is_refused(optimizer):
+def test_an_optimizer_that_is_not_private_is_rejected(optimizer):
     model = tfdp.make_private(classifier())
     with pytest.raises(TypeError, match="tfdp.optimizers"):
         model.compile(optimizer, "mse")
 
 
-def test_b5_a_loss_scaling_wrapper_is_refused():
+def test_a_loss_scaling_wrapper_is_rejected():
+    """B5."""
     inner = tfdp.optimizers.DPSGD(0.1, l2_norm_clip=1.0, noise_multiplier=1.0)
     model = tfdp.make_private(classifier())
     with pytest.raises(TypeError, match="Do not wrap"):
@@ -134,7 +137,7 @@ def test_without_a_plan_fit_asks_for_public_numbers_and_makes_one():
 
 
 def test_without_a_plan_another_fit_may_have_other_numbers_and_counts_on():
-    """At no noise and all records: the divisor is that of the fit, not of the one before."""
+    """At no noise and all examples: the divisor is that of the fit, not of the one before."""
     features, labels = np.ones((40, 1), "float32"), np.zeros(40, "float32")
     optimizer = tfdp.optimizers.DPSGD(1.0, l2_norm_clip=1.0, noise_multiplier=0.0)
     model = compiled(flat_model(1), None, optimizer, loss=linear_sum)

@@ -29,12 +29,14 @@ def movement(clip=1.0, rate=1.0, rows=500, batch=500, steps=1, **kwargs):
     )
 
 
-def test_a1_weights_move_by_at_most_the_clip_norm_an_update():
+def test_weights_move_by_at_most_the_clip_norm_per_step():
+    """A1."""
     moved = np.linalg.norm(movement(clip=1e-3))
     assert 1e-4 < moved <= 1e-3 * (1 + 1e-6)
 
 
-def test_a2_a4_the_clip_norm_scales_the_update():
+def test_the_clip_norm_scales_the_step():
+    """A2, A4."""
     moved = []
     for clip in (0.1, 1.0):  # all gradient norms are far above
         model = compiled(flat_model(10, 4), plan_of(500, 500, 1, clip), loss=linear_sum)
@@ -43,11 +45,13 @@ def test_a2_a4_the_clip_norm_scales_the_update():
     np.testing.assert_allclose(10 * moved[0], moved[1], rtol=1e-5, atol=1e-7)
 
 
-def test_a4_the_learning_rate_scales_the_update():
+def test_the_learning_rate_scales_the_step():
+    """A4."""
     np.testing.assert_allclose(movement(rate=0.5) * 2, movement(rate=1.0), rtol=1e-3, atol=1e-6)
 
 
-def test_a4_a10_every_engine_gives_the_same_weights():
+def test_every_engine_gives_the_same_weights():
+    """A4, A10."""
     single, vectorized = (
         movement(clip=0.5, batch=50, steps=20, engine=engine)
         for engine in ("single_pass", "vectorized")
@@ -62,12 +66,14 @@ def whole():
 
 
 @pytest.mark.parametrize("microbatch_size", [1, 3, 16, 500])
-def test_a9_a24_a29_microbatches_and_padding_change_nothing(microbatch_size, whole):
+def test_microbatches_and_padding_change_nothing(microbatch_size, whole):
+    """A9, A24, A29."""
     parts = movement(rows=40, batch=8, steps=3, microbatch_size=microbatch_size)
     np.testing.assert_allclose(parts, whole, atol=1e-6)
 
 
-def test_a2_a3_overwhelming_noise_leaves_chance():
+def test_overwhelming_noise_leaves_chance():
+    """A2, A3."""
     features, labels = separable(2000)
     accuracies = []
     for seed in range(5):
@@ -82,10 +88,11 @@ def test_a2_a3_overwhelming_noise_leaves_chance():
 def sampled(seed, rows, probability, steps):
     key = NoiseKey.from_seed(seed).child("sampling").as_int()
     sampler = PoissonSampler(rows, probability, key)
-    return [sampler.count(update) for update in range(steps)]
+    return [sampler.count(step) for step in range(steps)]
 
 
-def test_a12_the_divisor_is_the_expected_batch_whatever_was_drawn():
+def test_the_divisor_is_the_expected_batch_whatever_was_drawn():
+    """A12."""
     # Every example has gradient (2,): clipped to 1 it moves the weight by 1 / 16 a step.
     model, reached = compiled(flat_model(1), plan_of(64, 16, 3), loss=linear_sum), []
     note = keras.callbacks.LambdaCallback(
@@ -98,7 +105,8 @@ def test_a12_the_divisor_is_the_expected_batch_whatever_was_drawn():
     assert reached == pytest.approx(-np.cumsum(drawn) / 16, rel=1e-6)
 
 
-def test_a11_neighbours_without_gradient_get_bit_equal_updates():
+def test_neighbors_without_gradient_get_bit_equal_steps():
+    """A11."""
     weights = []
     for rows in (2, 3):
         plan = plan_of(3, 1, 4, noise=1.0)
@@ -110,7 +118,8 @@ def test_a11_neighbours_without_gradient_get_bit_equal_updates():
 
 
 @pytest.mark.parametrize("row", [3, 39])  # of the first and of the last microbatch
-def test_a29_padding_of_nan_records_is_harmless_and_non_finite_ones_are_counted(row):
+def test_padding_of_nan_is_harmless_and_non_finite_examples_are_counted(row):
+    """A29."""
     features, labels = separable(40)
     features[row] = np.nan
     plan = plan_of(40, 40, 2)
@@ -127,14 +136,14 @@ def test_a29_padding_of_nan_records_is_harmless_and_non_finite_ones_are_counted(
     assert model.ledger.steps == 2
 
 
-def test_records_that_cannot_be_read_contribute_nothing():
+def test_examples_that_cannot_be_read_contribute_nothing():
     """They come as zeros, which would move the biases."""
     features, labels = separable(40)
     readable = np.arange(40) % 4 > 0
-    records = [(features[i] if readable[i] else features[i, :3], labels[i]) for i in range(40)]
+    examples = [(features[i] if readable[i] else features[i, :3], labels[i]) for i in range(40)]
     spec = (tf.TensorSpec([10]), tf.TensorSpec([], tf.int32))
     model, clean = (compiled(classifier(), plan_of(40, 40, 2)) for _ in range(2))
-    model.fit(IndexableSource(records, element_spec=spec), verbose=0)
+    model.fit(IndexableSource(examples, element_spec=spec), verbose=0)
     with pytest.warns(UserWarning, match="num_examples"):
         clean.fit(features[readable], labels[readable], verbose=0)
     for ours, theirs in zip(model.get_weights(), clean.get_weights(), strict=True):
@@ -142,7 +151,8 @@ def test_records_that_cannot_be_read_contribute_nothing():
     assert model.privacy_report()["counts"]["examples_used"] == 2 * 30
 
 
-def test_e1_c9_d9_h8_empty_batches_are_noise_only_updates_and_one_trace_serves_all_sizes():
+def test_empty_batches_are_steps_of_noise_alone_and_one_trace_serves_all_sizes():
+    """E1, C9, D9, H8."""
     plan = plan_of(100, 3, 300, noise=1.0)
     model = compiled(flat_model(4), plan, loss=linear_sum, microbatch_size=4)
     tracked = []
@@ -161,23 +171,25 @@ def test_e1_c9_d9_h8_empty_batches_are_noise_only_updates_and_one_trace_serves_a
     moves = [np.abs(b[0] - a[0]).min() for a, b in zip(tracked, tracked[1:], strict=False)]
     assert min(moves) > 0  # every step moved every weight
     assert all(np.isfinite(loss) for _, loss in tracked)
-    update = model._private.update
-    assert update._accumulate.experimental_get_tracing_count() == 1
-    assert update._release.experimental_get_tracing_count() == 1
-    traces = [f.experimental_get_tracing_count() for f in update.clipped._functions.values()]
+    step = model._run.step
+    assert step._accumulate.experimental_get_tracing_count() == 1
+    assert step._release.experimental_get_tracing_count() == 1
+    traces = [f.experimental_get_tracing_count() for f in step.clipped._functions.values()]
     assert sum(traces) == 1
 
 
-def test_e2_a_batch_beyond_the_microbatch_is_chunked_and_nothing_is_dropped():
+def test_a_batch_larger_than_the_microbatch_is_split_and_nothing_is_dropped():
+    """E2."""
     plan = plan_of(300, 300, 1)
     model = compiled(flat_model(1), plan, loss=linear_sum, microbatch_size=64)
     model.fit(np.full((300, 1), 2.0, "float32"), np.zeros(300, "float32"), verbose=0)
     assert model.get_weights()[0][0, 0] == pytest.approx(-1.0, rel=1e-6)  # 300 / 300
-    assert model._private.counts()["examples_used"] == 300
+    assert model._private.progress.counts()["examples_used"] == 300
     assert model.ledger.steps == 1
 
 
-def test_a26_batch_normalization_is_refused_by_name_and_frozen_is_left_alone():
+def test_batch_normalization_is_rejected_by_name_unless_it_is_frozen():
+    """A26."""
     features, labels = separable(64)
     inputs = keras.Input((10,))
     norm = keras.layers.BatchNormalization(name="the_norm")
@@ -195,7 +207,8 @@ def test_a26_batch_normalization_is_refused_by_name_and_frozen_is_left_alone():
         np.testing.assert_array_equal(old, new)
 
 
-def test_a5_the_report_after_all_steps_meets_the_target():
+def test_the_report_after_all_steps_meets_the_target():
+    """A5."""
     features, labels = separable(500)
     plan = tfdp.PrivacyPlan(500, 50, 20, 1.0, epsilon=4.0, delta=1e-4)
     loose = tfdp.PrivacyPlan(500, 50, 20, 1.0, epsilon=100.0, delta=1e-4)
@@ -209,7 +222,8 @@ def test_a5_the_report_after_all_steps_meets_the_target():
     assert report["steps"] == 20
 
 
-def test_g1_b15_a_step_beyond_the_plan_is_refused_whatever_the_microbatches():
+def test_a_step_beyond_the_plan_is_rejected_whatever_the_microbatches():
+    """G1, B15."""
     features, labels = separable(500)
     for microbatch_size in (64, 16):
         plan = tfdp.PrivacyPlan(500, 64, 42, 1.0, noise_multiplier=1.0, delta=1e-4)
@@ -223,7 +237,8 @@ def test_g1_b15_a_step_beyond_the_plan_is_refused_whatever_the_microbatches():
             model.fit(features, labels, verbose=0)
 
 
-def test_g9_g16_epsilon_does_not_depend_on_clip_rate_or_optimizer():
+def test_epsilon_does_not_depend_on_clip_rate_or_optimizer():
+    """G9, G16."""
     features, labels = separable(200)
     epsilons = set()
     for optimizer, clip, rate in (

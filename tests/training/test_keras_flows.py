@@ -32,12 +32,13 @@ class Rates(keras.callbacks.Callback):
         self.seen.append(float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate)))
 
 
-def test_j2_learning_rate_schedules_work_and_cost_nothing():
+def test_learning_rate_schedules_work_and_spend_nothing():
+    """J2."""
     constant, _ = fitted()
     epsilon = constant.privacy_report()["epsilon"]
     warm, rates = tfdp.optimizers.warmup_cosine(0.4, 2, 6), Rates()
     model, _ = fitted(warm, [rates])
-    assert rates.seen == pytest.approx([float(warm(update)) for update in range(1, 7)])
+    assert rates.seen == pytest.approx([float(warm(step)) for step in range(1, 7)])
     assert model.privacy_report()["epsilon"] == epsilon
 
     rates = Rates()
@@ -54,16 +55,18 @@ def test_j2_learning_rate_schedules_work_and_cost_nothing():
     assert model.privacy_report()["epsilon"] == epsilon
 
 
-def test_f10_every_epoch_logs_an_epsilon_that_the_accountant_gives():
+def test_every_epoch_logs_an_epsilon_that_the_accountant_gives():
+    """F10."""
     model, history = fitted(epochs=3, steps_per_epoch=2)
     expected = [plan().epsilon_after(steps) for steps in (2, 4, 6)]
     assert history["epsilon"] == pytest.approx(expected)
     assert model.privacy_report()["epsilon"] == pytest.approx(expected[-1])
 
 
-def test_a21_an_update_takes_exactly_its_own_draw_and_epochs_leave_nothing_over():
+def test_a_step_uses_exactly_its_own_draw_and_epochs_leave_nothing_over():
+    """A21."""
     key = NoiseKey.from_seed(7).child("sampling").as_int()
-    drawn = [PoissonSampler(500, 0.1, key).count(update) for update in range(6)]
+    drawn = [PoissonSampler(500, 0.1, key).count(step) for step in range(6)]
     weights = []
     for epochs, microbatch_size in ((1, 64), (3, 64), (2, 7)):
         model = compiled(classifier(), plan(noise=0.0), microbatch_size=microbatch_size)
@@ -74,7 +77,8 @@ def test_a21_an_update_takes_exactly_its_own_draw_and_epochs_leave_nothing_over(
     np.testing.assert_allclose(weights[2], weights[0], atol=1e-6)
 
 
-def test_c13_the_calibrated_noise_is_visible_and_the_reports():
+def test_the_calibrated_noise_is_visible_and_equals_the_reports():
+    """C13."""
     calibrated = tfdp.PrivacyPlan(500, 50, 6, 1.0, epsilon=2.0, delta=1e-5)
     model = compiled(classifier(), calibrated)
     assert isinstance(model.noise_multiplier, float)
@@ -82,9 +86,10 @@ def test_c13_the_calibrated_noise_is_visible_and_the_reports():
     assert model.noise_multiplier == model.privacy_report()["noise_multiplier"]
 
 
-def test_f5_a_saved_model_is_used_without_tfdp_and_trained_on_with_it_in_a_fresh_process(
+def test_a_saved_model_is_used_without_tfdp_and_trained_on_with_it_in_a_fresh_process(
     tmp_path, run_in_subprocess
 ):
+    """F5."""
     model, _ = fitted()
     model.save(tmp_path / "model.keras")
     features = separable()[0][:5]
@@ -113,7 +118,8 @@ def test_f5_a_saved_model_is_used_without_tfdp_and_trained_on_with_it_in_a_fresh
     assert printed.split() == ["8", "2"]
 
 
-def test_b14_private_logistic_regression_does_what_a_reference_in_numpy_does():
+def test_private_logistic_regression_does_what_a_reference_in_numpy_does():
+    """B14."""
     features, labels = separable()
     signs = 2.0 * labels - 1
     steps, rate, clip, noise, batch = 60, 0.5, 1.0, 0.5, 50
@@ -153,7 +159,7 @@ def test_b14_private_logistic_regression_does_what_a_reference_in_numpy_does():
     assert abs(final - np.mean(references)) < 6 * spread
 
 
-def test_constraints_act_on_weights_after_the_noisy_update():
+def test_constraints_act_on_weights_after_the_noisy_step():
     bounded = {"kernel_constraint": keras.constraints.MaxNorm(0.5)}
     net = keras.Sequential([keras.Input((10,)), keras.layers.Dense(2, **bounded)])
     model = compiled(net, plan())

@@ -41,7 +41,7 @@ def test_a_task_trains_on_what_was_preprocessed():
     assert {"accuracy", "epsilon", "loss"} <= set(history.history)
 
 
-def test_a_preprocessor_is_refused_before_anything_is_spent():
+def test_a_preprocessor_is_rejected_before_anything_is_spent():
     tokenizer = keras_hub.models.BertTokenizer(["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]", "a"])
     model = compiled(classifier(keras_hub.models.BertTextClassifierPreprocessor(tokenizer, LENGTH)))
     with pytest.raises(ValueError, match="model.preprocessor = None"):

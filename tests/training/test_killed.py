@@ -37,14 +37,15 @@ def test_the_kills_fall_on_every_kind_of_boundary_and_on_moments_between(facts):
     assert len(seeded["deaths"]) < kills(seeded), "some deaths came from outside"
 
 
-def test_f2_a_seeded_run_killed_over_and_over_ends_with_the_weights_of_an_uninterrupted_one(facts):
+def test_a_seeded_run_killed_over_and_over_ends_with_the_weights_of_an_uninterrupted_one(facts):
+    """F2."""
     assert facts["seeded"]["weights"] == facts["whole"]["weights"]
     assert facts["seeded"]["ledger"] == facts["whole"]["ledger"] == STEPS
 
 
-def test_seeded_updates_that_are_made_again_are_the_same_releases(facts):
+def test_seeded_steps_that_are_made_again_are_the_same_releases(facts):
     releases = facts["seeded"]["released"]
-    assert len(releases) > STEPS, "no update was lost and made again"
+    assert len(releases) > STEPS, "no step was lost and made again"
     assert {tuple(r) for r in releases} == {tuple(r) for r in facts["whole"]["released"]}
     assert len({noise for _, noise, _ in facts["whole"]["released"]}) == STEPS
 

@@ -1,4 +1,4 @@
-"""Labels without an output, ids without a row, NaN: such records are left out and counted."""
+"""Labels without an output, ids without a row, NaN: such examples are skipped and counted."""
 
 import keras
 import numpy as np
@@ -13,7 +13,8 @@ from tests.training.models import classifier, compiled, separable
     [{"jit_compile": True}, {"jit_compile": False}, {"jit_compile": False, "engine": "vectorized"}],
     ids=["compiled", "not compiled", "vectorized"],
 )
-def test_b5_impossible_labels_do_not_stop_a_run_and_contribute_nothing(settings):
+def test_impossible_labels_do_not_stop_a_run_and_contribute_nothing(settings):
+    """B5."""
     features, labels = separable(40)
     labels = labels.astype("int32")
     labels[[3, 7]] = 2, -1
@@ -39,7 +40,8 @@ def test_b5_impossible_labels_do_not_stop_a_run_and_contribute_nothing(settings)
         ("Embedding", {"jit_compile": False, "engine": "vectorized"}),
     ],
 )
-def test_b5_ids_that_a_table_lacks_do_not_stop_a_run_and_contribute_nothing(settings, layer):
+def test_ids_without_an_embedding_do_not_stop_a_run_and_contribute_nothing(settings, layer):
+    """B5."""
     rng = np.random.default_rng(1)
     ids, targets = rng.integers(0, 9, (2, 40, 5)).astype("int32")
     ids[3, 1], ids[7, 4], ids[8, 0] = 9, -10, -9  # the last one is the first row, as in Keras
@@ -66,7 +68,8 @@ def test_b5_ids_that_a_table_lacks_do_not_stop_a_run_and_contribute_nothing(sett
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
-def test_a8_impossible_labels_of_masked_tokens_change_nothing():
+def test_impossible_labels_of_masked_tokens_change_nothing():
+    """A8."""
     loss = tfdp.clipping.per_example_loss(
         keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1)
     )
@@ -78,7 +81,8 @@ def test_a8_impossible_labels_of_masked_tokens_change_nothing():
     assert np.isnan(losses[1]) and np.isfinite(losses[2])
 
 
-def test_b5_a_record_of_nan_leaves_every_metric_to_the_others():
+def test_metrics_skip_an_example_of_nan():
+    """B5."""
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(40, 4)).astype("float32"), rng.normal(size=(40, 1)).astype("float32")
     x[3, 0] = y[7, 0] = np.nan
@@ -105,7 +109,7 @@ def test_b5_a_record_of_nan_leaves_every_metric_to_the_others():
         ("categorical_crossentropy", np.zeros(40, "int32"), r"and y of shape \(\)"),
     ],
 )
-def test_targets_that_do_not_go_with_the_outputs_are_refused_for_nothing(loss, targets, message):
+def test_targets_that_do_not_fit_the_outputs_are_rejected(loss, targets, message):
     features, _ = separable(40)
     plan = tfdp.PrivacyPlan(40, 40, 2, 0.5, noise_multiplier=1.0, delta=1e-3)
     model = compiled(classifier(), plan, loss=loss)

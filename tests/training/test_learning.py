@@ -18,7 +18,8 @@ def digits():
 
 
 @pytest.mark.parametrize("clipping", ["flat", "automatic", "per_layer", "quantile"])
-def test_c5_three_epochs_at_noise_one_half_reach_85_percent(clipping):
+def test_three_epochs_at_noise_one_half_reach_85_percent(clipping):
+    """C5."""
     train, test = digits()
     plan = tfdp.PrivacyPlan(
         TRAIN, 100, 45, 1.0, noise_multiplier=0.5, delta=1e-5, clipping=clipping, accountant="rdp"

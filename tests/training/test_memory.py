@@ -47,11 +47,13 @@ print(before, memory("VmRSS"))
 )
 
 
-def test_h5_a_batch_of_4096_trains_in_the_memory_of_32(run_in_fork):
+def test_a_batch_of_4096_trains_in_the_memory_of_32(run_in_fork):
+    """H5."""
     small, large = (int(run_in_fork(CASE, batch).split()[-1]) for batch in ("32", "4096"))
     assert large == pytest.approx(small, rel=0.1)
 
 
-def test_h2_memory_is_flat_over_200_updates_of_a_convolutional_network(run_in_fork):
+def test_memory_is_flat_over_200_steps_of_a_convolutional_network(run_in_fork):
+    """H2."""
     before, after = map(int, run_in_fork(MANY_UPDATES).split()[-2:])
     assert after < 1.02 * before

@@ -13,9 +13,9 @@ from tfdp.data import ArraySource
 class Watched(ArraySource):
     """Notes how many rows are asked for at a time."""
 
-    def fetch(self, indices, update):
+    def fetch(self, indices, step):
         self.sizes = [*getattr(self, "sizes", []), indices.shape[0]]
-        return super().fetch(indices, update)
+        return super().fetch(indices, step)
 
 
 def trained(plan, user_ids=None, **options):
@@ -50,9 +50,9 @@ def test_what_compile_asks_for_is_taken():
 
 
 @pytest.mark.parametrize("limit", [1, 2**30])
-def test_microbatches_hold_whole_persons(limit, monkeypatch):
+def test_microbatches_hold_whole_users(limit, monkeypatch):
     monkeypatch.setattr(microbatch_size, "_CPU", Device(limit=limit, overhead=2**24))
-    persons = plan(num_examples=100, batch_size=20, examples_per_user=4)
-    size, _ = trained(persons, user_ids=np.arange(400) // 4)
+    users = plan(num_examples=100, batch_size=20, examples_per_user=4)
+    size, _ = trained(users, user_ids=np.arange(400) // 4)
     assert size % 4 == 0
     assert size == 4 if limit == 1 else 80 < size <= 160

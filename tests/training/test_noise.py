@@ -43,29 +43,34 @@ def whole():
     return weights
 
 
-def test_a13_deviation_is_noise_multiplier_times_clip_over_expected_batch(weights):
+def test_deviation_is_noise_multiplier_times_clip_over_expected_batch(weights):
+    """A13."""
     assert weights.std() == pytest.approx(1.5 * 2 / 64, rel=0.01)  # 0.046875
     assert abs(weights.mean()) < 5 * 0.046875 / SIZE
 
 
 @pytest.mark.parametrize("clip", [0.5, 1.0, 2.0])
-def test_a14_deviation_is_linear_in_the_clip_norm(clip):
+def test_deviation_is_linear_in_the_clip_norm(clip):
+    """A14."""
     (weights,) = noise_of_fit(clip=clip)
     assert weights.std() == pytest.approx(1.5 * clip / 64, rel=0.01)
 
 
-def test_a15_learning_rate_scales_the_noise_exactly(weights):
+def test_learning_rate_scales_the_noise_exactly(weights):
+    """A15."""
     (eighth,) = noise_of_fit(rate=0.125)
     np.testing.assert_array_equal(weights * np.float32(0.125), eighth)
 
 
 @pytest.mark.parametrize("microbatch_size", [64, 16, 7])
-def test_a16_one_draw_an_update_whatever_the_number_of_microbatches(microbatch_size, whole):
+def test_noise_is_drawn_once_per_step_whatever_the_number_of_microbatches(microbatch_size, whole):
+    """A16."""
     (parts,) = noise_of_fit(microbatch_size=microbatch_size)
     np.testing.assert_allclose(parts, whole, rtol=1e-6)
 
 
-def test_a17_noise_is_independent_across_weights_and_steps(weights):
+def test_noise_is_independent_across_weights_and_steps(weights):
+    """A17."""
     first, second = noise_of_fit(layers=2)
     (two,) = noise_of_fit(steps=2)
     for a, b in ((first, second), (weights, two - weights)):

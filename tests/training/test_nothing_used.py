@@ -22,14 +22,14 @@ def model(**kwargs):
     [(Y + 5, None), (-1 - Y, None), (Y, np.full(40, np.nan))],
     ids=["above", "below", "weights"],
 )
-def test_labels_and_weights_that_are_all_out_of_range_are_refused(y, weights):
+def test_labels_and_weights_that_are_all_out_of_range_are_rejected(y, weights):
     private = model()
-    with pytest.raises(ValueError, match="Not one of the 40 records has a usable target"):
+    with pytest.raises(ValueError, match="Not one of the 40 examples has a usable target"):
         private.fit(X, y, sample_weight=weights, verbose=0)
     assert private.ledger.steps == 0
 
 
-def test_one_record_decides_nothing_but_its_own_part():
+def test_one_example_decides_nothing_but_its_own_part():
     labels = Y + 5
     labels[-1] = 1
     private = model()
@@ -52,7 +52,7 @@ def test_an_epoch_that_used_no_example_shows_no_loss_and_is_warned_of():
     assert np.isfinite(history["loss"]).all()
 
 
-def test_updates_that_draw_nothing_are_no_fault():
+def test_steps_that_draw_nothing_are_no_fault():
     plan = tfdp.PrivacyPlan(40, 1, 12, 1.0, noise_multiplier=1.0, delta=1e-3)
     private = compiled(classifier(), plan, seed=1)
     losses = []
@@ -63,7 +63,7 @@ def test_updates_that_draw_nothing_are_no_fault():
     assert np.isfinite(losses).all() and losses.count(0.0) > 1  # 0.97 ** 40 of all steps
 
 
-def test_a_loss_of_ones_own_is_not_tried_on_made_up_outputs():
+def test_a_custom_loss_is_not_tried_on_synthetic_outputs():
     def strict(y_true, y_pred):
         return keras.ops.sum(keras.ops.where(y_pred == 0.5, np.nan, y_pred), axis=-1)
 

@@ -8,11 +8,11 @@ import tensorflow as tf
 import tfdp
 from tests.training.models import classifier, compiled, separable
 from tfdp.data import IndexableSource
-from tfdp.privacy import Ledger, LedgerError
+from tfdp.privacy import Ledger
+from tfdp.privacy.ledger import LedgerError
 from tfdp.privacy.noise import NoiseKey
 from tfdp.sampling import PoissonSampler
-from tfdp.training.callbacks import TrainingLog
-from tfdp.training.checkpoints import CheckpointEvery
+from tfdp.training import CheckpointEvery, TrainingLog
 
 STEPS = 10
 
@@ -41,7 +41,8 @@ def run(folder, seed, stop=STEPS, checkpoint=True, rate=0.1, source=None, **opti
         return model.get_weights(), ledger.steps, restored, model.privacy_report()
 
 
-def test_f2_a_seeded_run_stopped_and_resumed_equals_an_uninterrupted_one(tmp_path):
+def test_a_seeded_run_stopped_and_resumed_equals_an_uninterrupted_one(tmp_path):
+    """F2."""
     whole, counted, _, uninterrupted = run(tmp_path / "whole", seed=3)
     assert counted == STEPS
     run(tmp_path / "parts", seed=3, stop=4)
@@ -53,7 +54,7 @@ def test_f2_a_seeded_run_stopped_and_resumed_equals_an_uninterrupted_one(tmp_pat
     assert report["counts"] == uninterrupted["counts"]
 
 
-def test_seeded_updates_lost_by_a_crash_are_repeated_as_the_same_release(tmp_path):
+def test_seeded_steps_lost_by_a_crash_are_repeated_as_the_same_release(tmp_path):
     whole, _, _, _ = run(tmp_path / "whole", seed=3)
     run(tmp_path / "crash", seed=3, stop=4)
     run(tmp_path / "crash", seed=3, stop=7, checkpoint=False)  # three steps never saved
@@ -74,7 +75,7 @@ def test_seeded_updates_lost_by_a_crash_are_repeated_as_the_same_release(tmp_pat
         {"loss_weights": [0.5]},
     ],
 )
-def test_seeded_updates_made_again_under_other_settings_are_counted_again(tmp_path, change):
+def test_seeded_steps_made_again_under_other_settings_are_counted_again(tmp_path, change):
     run(tmp_path, seed=3, stop=4)
     run(tmp_path, seed=3, stop=7, checkpoint=False)
     run(tmp_path, **{"seed": 3, **change})
@@ -82,7 +83,7 @@ def test_seeded_updates_made_again_under_other_settings_are_counted_again(tmp_pa
     assert (last.first, last.steps) == (4, 3) and last.stream != before.stream
 
 
-def test_seeded_updates_made_again_under_equal_settings_of_numpy_are_counted_once(tmp_path):
+def test_seeded_steps_made_again_under_equal_settings_of_numpy_are_counted_once(tmp_path):
     run(tmp_path, seed=3, microbatch_size=64, stop=4)
     run(tmp_path, seed=3, microbatch_size=64, stop=7, checkpoint=False)
     run(tmp_path, seed=np.int64(3), microbatch_size=np.int32(64))
@@ -108,7 +109,7 @@ def test_a_crash_before_the_first_checkpoint_finds_the_first_weights(tmp_path):
     assert again.ledger.steps == 0 and model.ledger.steps == 1
 
 
-def test_updates_lost_by_a_crash_stay_counted_and_the_budget_is_a_wall(tmp_path):
+def test_steps_lost_by_a_crash_stay_counted_and_the_budget_is_a_wall(tmp_path):
     run(tmp_path, seed=None, stop=4)
     _, counted, _, _ = run(tmp_path, seed=None, stop=7, checkpoint=False)
     assert counted == 7
@@ -119,7 +120,7 @@ def test_updates_lost_by_a_crash_stay_counted_and_the_budget_is_a_wall(tmp_path)
         run(tmp_path, seed=None)
 
 
-def test_an_update_that_cannot_be_entered_is_not_made(tmp_path):
+def test_an_step_that_cannot_be_entered_is_not_made(tmp_path):
     weights = []
 
     class TidyPerson(keras.callbacks.Callback):
@@ -131,20 +132,21 @@ def test_an_update_that_cannot_be_entered_is_not_made(tmp_path):
     plan = tfdp.PrivacyPlan(500, 500, STEPS, 1.0, noise_multiplier=1.0, delta=1e-5)
     with Ledger(tmp_path / "ledger.jsonl") as ledger:
         model = compiled(classifier(), plan, ledger=ledger)
-        with pytest.raises(LedgerError, match="no update is made"):
+        with pytest.raises(LedgerError, match="no step is made"):
             model.fit(*separable(), verbose=0, callbacks=[TidyPerson()])
     assert len(weights) == 2
     for entered, left in zip(weights[-1], model.get_weights(), strict=True):
         np.testing.assert_array_equal(entered, left)
 
 
-def test_f2_a_resumed_run_never_replays_noise(tmp_path):
+def test_a_resumed_run_never_replays_noise(tmp_path):
+    """F2."""
     first, _, _, _ = run(tmp_path / "a", seed=None, stop=1)
     second, _, _, _ = run(tmp_path / "b", seed=None, stop=1)
     assert max(np.abs(a - b).max() for a, b in zip(first, second, strict=True)) > 1e-3
 
 
-def test_sampling_that_fit_does_not_execute_is_refused_before_any_update():
+def test_sampling_that_fit_does_not_execute_is_rejected_before_any_step():
     features, labels = separable()
     for kwargs, message in (
         ({"sampling": "none"}, "does not execute"),
@@ -160,11 +162,11 @@ def test_sampling_that_fit_does_not_execute_is_refused_before_any_update():
 
 def test_the_log_of_a_killed_run_loses_no_line_but_the_one_that_was_cut(tmp_path):
     path = tmp_path / "history.jsonl"
-    path.write_text('{"update": 2, "loss": 0.5}\n{"update": 4, "lo')
+    path.write_text('{"step": 2, "loss": 0.5}\n{"step": 4, "lo')
     plan = tfdp.PrivacyPlan(500, 50, 2, 1.0, noise_multiplier=1.0, delta=1e-5)
     model = compiled(classifier(), plan)
     model.fit(*separable(), verbose=0, callbacks=[TrainingLog(path)])
-    assert [entry["update"] for entry in TrainingLog.read(path)] == [2, 2]
+    assert [entry["step"] for entry in TrainingLog.read(path)] == [2, 2]
 
 
 def test_checkpoints_of_an_earlier_run_are_not_trained_past(tmp_path):
@@ -179,7 +181,7 @@ def test_checkpoints_of_an_earlier_run_are_not_trained_past(tmp_path):
     assert model.ledger.steps == 4
 
 
-def test_a_ledger_file_that_lacks_what_a_checkpoint_knows_is_refused(tmp_path):
+def test_a_ledger_file_that_lacks_what_a_checkpoint_knows_is_rejected(tmp_path):
     run(tmp_path, seed=None, stop=4)
     (tmp_path / "ledger.jsonl").unlink()
     with pytest.raises(LedgerError, match="lacks 4 steps"):
@@ -187,11 +189,11 @@ def test_a_ledger_file_that_lacks_what_a_checkpoint_knows_is_refused(tmp_path):
 
 
 def bad_in_part():
-    """The records of ``separable``, every seventh of which is not as declared."""
+    """The examples of ``separable``, every seventh of which is not as declared."""
     x, y = separable()
-    records = [(x[i][: 10 - (i % 7 == 0)], y[i]) for i in range(len(x))]
+    examples = [(x[i][: 10 - (i % 7 == 0)], y[i]) for i in range(len(x))]
     spec = (tf.TensorSpec([10]), tf.TensorSpec([], tf.int32))
-    return IndexableSource(records, element_spec=spec)
+    return IndexableSource(examples, element_spec=spec)
 
 
 def counted(folder, **kwargs):
@@ -201,11 +203,11 @@ def counted(folder, **kwargs):
     return source.bad_records
 
 
-def test_a_run_stopped_twice_and_resumed_counts_the_unreadable_records_of_a_single_one(tmp_path):
+def test_a_run_stopped_twice_and_resumed_counts_the_unreadable_examples_of_a_single_one(tmp_path):
     """One of the stops takes steps away; the single run reads nothing that it does not draw."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     sampler = PoissonSampler(500, 0.1, NoiseKey.from_seed(3).child("sampling").as_int())
-    drawn = {int(i) for update in range(STEPS) for i in sampler.indices(update)}
+    drawn = {int(i) for step in range(STEPS) for i in sampler.indices(step)}
     padding = {0}
     expected = {"wrong_shape": sum(i % 7 == 0 for i in drawn | padding)}
     assert 30 < expected["wrong_shape"] < 72  # of all

@@ -1,4 +1,4 @@
-"""Weights by record and by token mean what they mean in Keras."""
+"""Weights by example and by token mean what they mean in Keras."""
 
 import keras
 import numpy as np

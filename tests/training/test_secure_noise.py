@@ -37,7 +37,8 @@ def correlation(a, b):
     return abs(np.corrcoef(a.ravel(), b.ravel())[0, 1])
 
 
-def test_b7_noise_lies_on_the_grid_and_has_the_planned_deviation():
+def test_noise_lies_on_the_grid_and_has_the_planned_deviation():
+    """B7."""
     (weights,) = noise_of_fit(microbatch_size=7)
     steps = weights.astype(float) * 64 / Grid.of(2.0, 1.5, SIZE**2).step
     np.testing.assert_array_equal(steps, np.rint(steps))
@@ -45,7 +46,8 @@ def test_b7_noise_lies_on_the_grid_and_has_the_planned_deviation():
     assert abs(weights.mean()) < 5.2 * 0.046875 / SIZE
 
 
-def test_b7_gradients_of_any_kind_leave_the_grid_unchanged():
+def test_gradients_of_any_kind_leave_the_grid_unchanged():
+    """B7."""
     features, labels = separable()
     p = tfdp.PrivacyPlan(500, 64, 1, 0.3, noise_multiplier=1.1, delta=1e-5, secure=True)
     model = compiled(classifier(), p, seed=None)
@@ -58,7 +60,7 @@ def test_b7_gradients_of_any_kind_leave_the_grid_unchanged():
         np.testing.assert_array_equal(steps, np.rint(steps))
 
 
-def test_noise_is_independent_across_weights_updates_and_runs():
+def test_noise_is_independent_across_weights_steps_and_runs():
     (first, second), (one,) = noise_of_fit(layers=2), noise_of_fit()
     tracked = []
 
@@ -98,13 +100,14 @@ def plan_without(p):
     return tfdp.PrivacyPlan.from_dict({**p.to_dict(), "secure": False})
 
 
-def test_b8_a_seed_is_refused_and_no_two_keys_begin_alike():
+def test_a_seed_is_rejected_and_no_two_keys_begin_alike():
+    """B8."""
     with pytest.raises(ValueError, match="seed=7: a plan with secure=True"):
         compiled(classifier(), plan(), seed=7)
     assert len({NoiseKey.from_entropy().secret[:16] for _ in range(1000)}) == 1000
 
 
-def test_noise_too_small_for_the_grid_is_refused_before_the_first_update():
+def test_noise_too_small_for_the_grid_is_rejected_before_the_first_step():
     features, labels = separable()
     p = tfdp.PrivacyPlan(500, 50, 3, 1.0, noise_multiplier=1e-6, delta=1e-5, secure=True)
     model = compiled(classifier(), p, seed=None)

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import tfdp
 from tests.training.models import classifier, compiled, separable
-from tfdp.privacy import Ledger
+from tfdp.privacy import Ledger, Segment, StepSettings
 
 STEPS = 4
 
@@ -72,7 +72,7 @@ def test_a_private_model_inside_another_brings_its_spending():
     assert compiled(outer, plan()).ledger.steps == STEPS
 
 
-def test_a_callback_that_puts_weights_back_without_their_ledger_is_refused(tmp_path):
+def test_a_callback_that_puts_weights_back_without_their_ledger_is_rejected(tmp_path):
     model = compiled(classifier(), plan())
     backup = keras.callbacks.BackupAndRestore(tmp_path / "backup")
     with pytest.raises(ValueError, match="CheckpointEvery"):
@@ -114,7 +114,7 @@ def test_weights_that_came_without_their_ledger_are_neither_reported_nor_trained
     assert target.privacy_report()["steps"] == 2 * STEPS
 
 
-def test_a_seeded_run_set_back_would_make_its_noise_again_and_is_refused(tmp_path):
+def test_a_seeded_run_set_back_would_make_its_noise_again_and_is_rejected(tmp_path):
     model = compiled(classifier(), plan(steps=3 * STEPS), seed=7)
     model.save_weights(tmp_path / "first.weights.h5")
     model.fit(*separable(), epochs=1, steps_per_epoch=STEPS, verbose=0)
@@ -130,7 +130,7 @@ def test_a_seeded_run_set_back_would_make_its_noise_again_and_is_refused(tmp_pat
     assert unseeded.ledger.steps == 3 * STEPS
 
 
-def test_an_optimizer_of_other_weights_is_refused_and_their_ledger_stays():
+def test_an_optimizer_of_other_weights_is_rejected_and_their_ledger_stays():
     first = trained()
     for other in (classifier(), keras.Sequential([keras.layers.Dense(2)])):
         with pytest.raises(ValueError, match="optimizer of other weights"):
@@ -159,8 +159,8 @@ def test_a_model_is_saved_with_its_own_ledger_whatever_its_optimizer_was_used_fo
     assert compiled(loaded, plan()).ledger.steps == 1
 
 
-def test_fit_inside_fit_and_compile_inside_fit_are_refused():
-    refused = []
+def test_fit_inside_fit_and_compile_inside_fit_are_rejected():
+    rejected = []
 
     class Again(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
@@ -170,12 +170,12 @@ def test_fit_inside_fit_and_compile_inside_fit_are_refused():
             ):
                 with pytest.raises(ValueError) as error:
                     call()
-                refused.append(str(error.value))
+                rejected.append(str(error.value))
 
     model = compiled(classifier(), plan())
     model.fit(*separable(), verbose=0, callbacks=[Again()])
-    assert len(refused) == 2 * STEPS and model.ledger.steps == STEPS
-    assert all("training" in message for message in refused)
+    assert len(rejected) == 2 * STEPS and model.ledger.steps == STEPS
+    assert all("training" in message for message in rejected)
     with pytest.raises(ValueError, match="has been spent"):  # and not for ever
         model.fit(*separable(), verbose=0)
 
@@ -202,7 +202,7 @@ def test_two_threads_cannot_train_one_model_at_once():
     assert model.ledger.steps == STEPS
 
 
-def test_a_replaced_optimizer_is_refused():
+def test_a_replaced_optimizer_is_rejected():
     model = compiled(classifier(), plan())
     model.optimizer = tfdp.optimizers.DPSGD(0.1, l2_norm_clip=1.0, noise_multiplier=0.0)
     with pytest.raises(ValueError, match="optimizer was replaced"):
@@ -225,7 +225,9 @@ def test_what_the_ledger_describes_cannot_be_exchanged_after_compile():
         compiled(classifier(), plan(), ledger="folder")
 
 
-def test_c11_a_layer_frozen_by_a_callback_stops_the_run_before_the_next_update():
+def test_a_layer_frozen_by_a_callback_stops_the_run_before_the_next_step():
+    """C11."""
+
     class Freeze(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
             self.model.layers[1].trainable = False
@@ -236,7 +238,7 @@ def test_c11_a_layer_frozen_by_a_callback_stops_the_run_before_the_next_update()
     assert model.ledger.steps == 1
 
 
-def test_a_training_step_or_loss_of_the_models_own_is_refused_by_name():
+def test_a_custom_training_step_or_loss_method_is_rejected_by_name():
     class Own(keras.Model):
         def compute_loss(self, **kwargs):
             return 0.0
@@ -245,7 +247,7 @@ def test_a_training_step_or_loss_of_the_models_own_is_refused_by_name():
         compiled(Own(), plan())
 
 
-def test_no_delta_and_other_numbers_than_the_plans_are_refused_before_the_first_update():
+def test_a_plan_without_delta_and_numbers_that_contradict_the_plan_are_rejected():
     without = tfdp.PrivacyPlan(500, 50, STEPS, 1.0, noise_multiplier=1.0)
     for model, kwargs, message in (
         (compiled(classifier(), without), {}, "no delta"),
@@ -291,3 +293,12 @@ def test_every_way_of_copying_a_private_model_gives_one_that_works(tmp_path):
         )
     assert not isinstance(copies[0], tfdp.DPModel)
     assert isinstance(model, tfdp.DPModel)
+
+
+def test_without_noise_the_planned_steps_are_still_a_wall():
+    """B15."""
+    bare = plan(noise=0.0)
+    other = Segment(StepSettings(500, 50, 1.0, 1.0), 3)
+    assert bare.affordable_steps([other]) == 4
+    assert bare.affordable_steps([other, Segment(bare.settings, 3)]) == 1
+    assert bare.affordable_steps([other, Segment(bare.settings, 9)]) == 0

@@ -26,9 +26,8 @@ def one():
 
 
 @pytest.mark.parametrize("devices", [2, 4])
-def test_d2_d3_d6_e1_weights_equal_one_device_at_zero_noise_with_uneven_and_empty_batches(
-    one, devices
-):
+def test_weights_equal_one_device_at_zero_noise_with_uneven_and_empty_batches(one, devices):
+    """D2, D3, D6, E1."""
     many = outcome(devices, "mirrored", "train")
     assert many["replicas"] == devices
     assert one["weights"] == pytest.approx(many["weights"], abs=1e-6)
@@ -42,20 +41,23 @@ def test_d2_d3_d6_e1_weights_equal_one_device_at_zero_noise_with_uneven_and_empt
 
 
 @pytest.mark.parametrize("devices", [2, 4])
-def test_d1_d10_noise_has_the_same_scale_and_is_drawn_once(devices):
+def test_noise_has_the_same_scale_and_is_drawn_once(devices):
+    """D1, D10."""
     many = outcome(devices, "mirrored", "noise")
     # 1.5 * 2 / 64 within 1 %: a false alarm below 1e-40 (a million coordinates).
     assert many["deviation"] == pytest.approx(0.046875, rel=0.01)
     assert many["replica_spread"] == 0
 
 
-def test_d5_half_precision_on_two_devices_does_what_it_does_on_one():
+def test_half_precision_on_two_devices_does_what_it_does_on_one():
+    """D5."""
     one = outcome(1, "one_device", "half")["moved"]
     two = outcome(2, "mirrored", "half")["moved"]
     assert np.linalg.norm(np.subtract(one, two)) < 0.02 * np.linalg.norm(one)
 
 
-def test_c17_every_example_draws_its_own_dropout_mask_on_two_devices():
+def test_every_example_draws_its_own_dropout_mask_on_two_devices():
+    """C17."""
     two = outcome(2, "mirrored", "dropout")
     assert two["replica_spread"] == 0
     # Of 64 masks a feature passes Binomial(64, 1/2), times 2: mean 1, deviation 1/8. Were the
@@ -66,12 +68,13 @@ def test_c17_every_example_draws_its_own_dropout_mask_on_two_devices():
 
 
 @pytest.mark.parametrize("name", ["model_parallel", "sharded", "fsdp"])
-def test_d12_d13_splitting_a_model_over_devices_is_refused_with_what_there_is(name):
+def test_splitting_a_model_over_devices_is_rejected_and_the_error_lists_the_strategies(name):
+    """D12, D13."""
     with pytest.raises(ValueError, match="one_device, mirrored, multi_worker, tpu"):
         tfdp.choose_strategy(name)
 
 
-def test_a_model_made_outside_the_strategy_is_refused_by_name_and_spends_nothing(
+def test_a_model_made_outside_the_strategy_is_rejected_by_name_and_spends_nothing(
     run_in_fork,
 ):
     printed = run_in_fork(
@@ -127,7 +130,8 @@ def test_workers_on_two_machines_agree_with_one_device(run_in_fork):
     assert first["secure"]["deviation"] == pytest.approx(0.046875, rel=0.01)
 
 
-def test_d8_a_missing_tpu_is_one_clear_message(run_in_fork):
+def test_a_missing_tpu_is_one_clear_message(run_in_fork):
+    """D8."""
     printed = run_in_fork(
         """
         import tfdp

@@ -1,4 +1,4 @@
-"""Persons as the unit: sampled with all their records, clipped by the sum of their gradients."""
+"""User-level privacy: users are sampled, and the sum of the gradients of a user is clipped."""
 
 import numpy as np
 import pytest
@@ -31,8 +31,8 @@ def moved(ids, features, p, **kwargs):
 
 @pytest.mark.parametrize("engine", ["single_pass", "vectorized"])
 @pytest.mark.parametrize("microbatch_size", [4, 9, 64])
-def test_e11_the_sum_over_a_persons_records_is_clipped(engine, microbatch_size):
-    """Records (1, 0) x 5 of person 0, of which 4 count, and (0, 0.3) of person 1."""
+def test_the_sum_over_a_users_examples_is_clipped(engine, microbatch_size):
+    """E11: examples (1, 0) x 5 of user 0, of which 4 count, and (0, 0.3) of user 1."""
     features = np.array([[1, 0]] * 5 + [[0, 0.3]], "float32")
     ids = np.array([0] * 5 + [1])
     weights, model = moved(
@@ -43,23 +43,23 @@ def test_e11_the_sum_over_a_persons_records_is_clipped(engine, microbatch_size):
     np.testing.assert_allclose(loose, [-4 / 2, -0.3 / 2], rtol=1e-5)
     counts = model.privacy_report()["counts"]
     assert counts["examples_used"] == 5
-    assert counts["records_beyond_examples_per_user"] == 1
+    assert counts["examples_beyond_examples_per_user"] == 1
 
 
-def test_persons_are_sampled_with_all_their_records():
-    """Persons have 1 to 4 records, each of which adds 0.01: no clipping, sums can be counted."""
+def test_users_are_sampled_with_all_their_examples():
+    """Users have 1 to 4 examples, each of which adds 0.01: no clipping, sums can be counted."""
     sizes = np.arange(40) % 4 + 1
     ids = np.repeat(np.arange(40), sizes)
     features = np.full((len(ids), 1), 0.01, "float32")
     key = NoiseKey.from_seed(7).child("sampling").as_int()
     sampler = PoissonSampler(40, 0.2, key)
     weights, model = moved(ids, features, plan(40, 8, steps=3))
-    drawn = sum(sizes[sampler.indices(update)].sum() for update in range(3))
+    drawn = sum(sizes[sampler.indices(step)].sum() for step in range(3))
     assert weights[0] == pytest.approx(-0.01 * drawn / 8, rel=1e-5)
     assert model.privacy_report()["counts"]["examples_used"] == drawn
 
 
-def test_one_record_each_is_what_record_level_training_does():
+def test_one_example_per_user_is_example_level_training():
     features, labels = separable(100)
     whole = []
     for unit, ids in ((None, None), (1, np.arange(100)), (3, np.arange(100))):
@@ -70,19 +70,19 @@ def test_one_record_each_is_what_record_level_training_does():
     np.testing.assert_allclose(whole[2], whole[0], atol=1e-6)
 
 
-def test_the_report_names_persons_and_counts_them():
+def test_the_report_names_users_and_counts_them():
     features, labels = separable(100)
     p = plan(20, 4, steps=3, noise=1.0, unit=5)
     model = compiled(classifier(), p)
     model.fit(features, labels, user_ids=np.arange(100) % 20, verbose=0)
     report = model.privacy_report()
-    assert report["unit"].startswith("one person: all records with one group id")
+    assert report["unit"].startswith("one user: all examples with one user id")
     assert (report["num_examples"], report["expected_batch_size"]) == (20, 4)
     assert report["epsilon"] == p.epsilon
-    assert "persons who belong together" in report.summary_text()
+    assert "users who belong together" in report.summary_text()
 
 
-def test_noise_and_secure_noise_go_with_persons():
+def test_secure_noise_works_with_user_level_privacy():
     ids = np.repeat(np.arange(64), 2)
     zeros = np.zeros((128, 200), "float32")
     model = compiled(
@@ -96,26 +96,26 @@ def test_noise_and_secure_noise_go_with_persons():
     assert model.get_weights()[0].std() == pytest.approx(1.5 / 64, rel=0.0112)
 
 
-def test_what_does_not_fit_together_is_refused_before_the_first_update():
+def test_plans_and_user_ids_that_disagree_are_rejected_before_the_first_step():
     features, labels = separable(100)
     ids = np.arange(100) % 20
-    record = tfdp.PrivacyPlan(100, 10, 1, 1.0, noise_multiplier=1.0, delta=1e-5)
-    person = plan(20, 4, noise=1.0)
+    example = tfdp.PrivacyPlan(100, 10, 1, 1.0, noise_multiplier=1.0, delta=1e-5)
+    user = plan(20, 4, noise=1.0)
     for p, kwargs, message in (
-        (person, {}, "pass user_ids"),
-        (record, {"user_ids": ids}, "plan with examples_per_user"),
-        (person, {"user_ids": ids[:50]}, "50 ids for 100 records"),
-        (plan(21, 4, noise=1.0, sampling="fixed_size"), {"user_ids": ids}, "21 persons"),
+        (user, {}, "pass user_ids"),
+        (example, {"user_ids": ids}, "plan with examples_per_user"),
+        (user, {"user_ids": ids[:50]}, "50 ids for 100 examples"),
+        (plan(21, 4, noise=1.0, sampling="fixed_size"), {"user_ids": ids}, "21 users"),
     ):
         model = compiled(classifier(), p)
         with pytest.raises(ValueError, match=message):
             model.fit(features, labels, verbose=0, **kwargs)
         assert model.ledger.steps == 0
-    model = compiled(classifier(), person, microbatch_size=3)
-    with pytest.raises(ValueError, match="microbatch_size=3 is less than the records of one"):
+    model = compiled(classifier(), user, microbatch_size=3)
+    with pytest.raises(ValueError, match="microbatch_size=3 is less than the examples of one"):
         model.fit(features, labels, user_ids=ids, verbose=0)
     assert model.ledger.steps == 0
-    with pytest.warns(UserWarning, match="num_examples=40 and the data hold 20 persons"):
+    with pytest.warns(UserWarning, match="num_examples=40 and the data hold 20 users"):
         compiled(classifier(), plan(40, 4, noise=1.0)).fit(
             features, labels, user_ids=ids, verbose=0
         )

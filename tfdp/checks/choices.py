@@ -20,6 +20,6 @@ def boolean(name: str, value: object) -> bool:
 
 
 def kind(name: str, value: object, expected: type) -> None:
-    """Refuses what is not of a type."""
+    """Rejects what is not of a type."""
     if not isinstance(value, expected):
         raise TypeError(f"{name} must be a {expected.__name__}, got {value!r}.")

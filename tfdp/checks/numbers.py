@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 def whole(
     name: str, value: object, least: int | None = None, *, or_else: str = "", why: str = ""
 ) -> int:
-    """Returns `value` as an int; refuses floats, booleans and anything below `least`.
+    """Returns `value` as an int; rejects floats, booleans and anything below `least`.
 
     Args:
       name: Of the argument.
@@ -66,7 +66,7 @@ def finite(name: str, value: object) -> float:
 
 
 def share(name: str, value: object, why: str = "") -> float:
-    """Returns `value` if it is a part of something that leaves some of it."""
+    """Returns `value` if it lies strictly between 0 and 1."""
     expected = f"lie strictly between 0 and 1{why and f' ({why})'}"
     return _real(name, value, expected, lambda number: 0 < number < 1)
 
@@ -77,7 +77,7 @@ def below_one(name: str, value: object) -> float:
 
 
 def shares(name: str, values: object, count: int) -> None:
-    """Refuses all but `count` positive numbers of sum 1."""
+    """Rejects all but `count` positive numbers of sum 1."""
     if not isinstance(values, Sequence) or isinstance(values, str) or len(values) != count:
         raise TypeError(f"{name} must be {count} numbers that add up to 1, got {values!r}.")
     for value in values:

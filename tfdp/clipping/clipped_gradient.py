@@ -15,11 +15,11 @@ from tfdp.clipping.examples import Batch, without_padding
 from tfdp.clipping.factors import PerExampleGradients, clip_factors, clipped_sums, squared_norms
 from tfdp.clipping.forward import Forward
 from tfdp.clipping.layer_plan import Plan
-from tfdp.clipping.look_over import look_over
+from tfdp.clipping.mapped import vectorized
 from tfdp.clipping.microbatch_size import best_microbatch_size
-from tfdp.clipping.rejections import refuse_mixing_layers
+from tfdp.clipping.model_check import check_model
+from tfdp.clipping.rejections import reject_mixing_layers
 from tfdp.clipping.single_pass import single_pass
-from tfdp.clipping.vectorized import vectorized
 from tfdp.clipping.xla import require_float32_products
 from tfdp.privacy.clipping import FlatClipping, PerLayerClipping, settled
 
@@ -105,7 +105,7 @@ class ClippedGradient:
             raise TypeError(f"model must be a keras.Model, got {model!r}.")
         clip_norm, self.clipping = settled(clip_norm, clipping)
         self.clip_norm = checks.positive("clip_norm", clip_norm)
-        refuse_mixing_layers(model)
+        reject_mixing_layers(model)
         self.forward = Forward(model, loss)
         if not self.forward.trainable:
             hint = "" if model.built else " It is not built: call it on an example first."
@@ -220,7 +220,7 @@ class ClippedGradient:
             # In a thread of its own: a trace under way and its strategy belong to this one.
             with ThreadPoolExecutor(1) as other:
                 asked = (self.forward, batch, self._engine, bool(self._jit_compile))
-                plan = other.submit(look_over, *asked, self._public_examples).result()
+                plan = other.submit(check_model, *asked, self._public_examples).result()
             self._plans[shapes] = plan
         return self._plans[shapes]
 

@@ -11,9 +11,9 @@ import tensorflow as tf
 
 from tfdp import checks
 from tfdp.clipping.clipped_gradient import ClippedGradient
+from tfdp.clipping.example_losses import per_example_loss
 from tfdp.clipping.examples import Batch
 from tfdp.clipping.factors import added, no_sums
-from tfdp.clipping.losses import per_example_loss
 from tfdp.privacy.clipping import FlatClipping
 
 

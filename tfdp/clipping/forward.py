@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tfdp.clipping.examples import with_mask_of
-from tfdp.clipping.losses import losses_one_by_one
-from tfdp.clipping.rules.registry import replaced
+from tfdp.clipping.example_losses import losses_one_by_one
+from tfdp.clipping.patched_layers import (
+    image_layers_of,
+    images_kept_apart,
+    impossible_ids_as_nan,
+    tables_of,
+)
 
 # Losses are multiplied by this number where layers compute in float16, whose smallest numbers are
 # too large for many gradients. A constant, not adapted to what overflows: that is private.
@@ -25,6 +27,7 @@ class Forward:
     Attributes:
       trainable: The variables whose gradients are clipped.
       state: The other variables that the model reads.
+      tables: The layers that look up ids in a table.
       layers: The layers that lead to trainable weights, the model itself among them.
       half_precision: Whether any of them computes in half precision.
       loss_scale: What gradients are scaled by on their way through the model.
@@ -42,7 +45,8 @@ class Forward:
         dtypes = {layer.compute_dtype for layer in self.layers}
         self.half_precision = bool(dtypes & {"float16", "bfloat16"})
         self.loss_scale = FLOAT16_LOSS_SCALE if "float16" in dtypes else 1.0
-        self._tables = [layer for layer in model._flatten_layers() if _is_plain_table(layer)]
+        self.tables = tables_of(model)
+        self._images = image_layers_of(model)
         self._takes_training = model._call_has_training_arg
 
     def mapping(self, weights: Sequence, state: Sequence, seed: tf.Tensor) -> list:
@@ -59,7 +63,7 @@ class Forward:
 
     def outputs(self, x: Any) -> Any:
         """Returns the model's outputs in training; call it inside a stateless scope."""
-        with _impossible_ids_as_nan(self._tables):
+        with impossible_ids_as_nan(self.tables), images_kept_apart(self._images):
             return self.model(x, training=True) if self._takes_training else self.model(x)
 
     def losses(self, x: Any, y: Any, sample_weight: Any) -> tuple[tf.Tensor, Any]:
@@ -98,39 +102,3 @@ def _seed_states(model: keras.Model) -> list[keras.Variable]:
         for generator in layer._seed_generators:
             found[id(generator.state)] = generator.state
     return list(found.values())
-
-
-def _is_plain_table(layer: keras.layers.Layer) -> bool:
-    """Whether a layer's call is Keras's own lookup of ids in a table."""
-    calls = (keras.layers.Embedding.call, keras.layers.ReversibleEmbedding.call)
-    return type(layer).call in calls
-
-
-@contextlib.contextmanager
-def _impossible_ids_as_nan(tables: Iterable[keras.layers.Embedding]) -> Iterator[None]:
-    """Within the block, an id outside a table reads as NaN.
-
-    TensorFlow stops at such an id on CPUs, and XLA reads another entry. NaN makes the gradient of
-    its example not finite, so that the example contributes zero and is counted.
-    """
-    with contextlib.ExitStack() as stack:
-        for table in tables:
-            stack.enter_context(replaced(table, "call", _marked(table, table.call)))
-        yield
-
-
-def _marked(table: keras.layers.Embedding, call: Callable) -> Callable:
-    @functools.wraps(call)
-    def marked(inputs, *args, reverse=False, **kwargs):
-        if reverse:  # tied: logits from the table, no lookup
-            return call(inputs, *args, reverse=True, **kwargs)
-        ids = tf.convert_to_tensor(inputs)
-        ids = ids if ids.dtype.is_integer else tf.cast(ids, tf.int32)  # as Keras does
-        size = tf.cast(table.input_dim, ids.dtype)
-        known = (ids >= -size) & (ids < size)  # Keras counts negative ones from the end
-        outputs = call(tf.where(known, ids, tf.zeros([], ids.dtype)), *args, **kwargs)
-        nan = tf.constant(float("nan"), outputs.dtype)
-        shown = tf.where(known[..., tf.newaxis], outputs, nan)
-        return with_mask_of(outputs, shown)  # which some layers set in their call
-
-    return marked

@@ -1,4 +1,4 @@
-"""Which way every call of a layer takes to the per-example gradients of its weights."""
+"""How every call of a layer gives the per-example gradients of its weights."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+from tfdp.clipping.microbatch_size import ExampleMemory
 from tfdp.clipping.xla import only_cpus
 
 CallKey = tuple[int, int]  # (id of the layer, index of the call in a forward pass)
@@ -33,7 +34,7 @@ class Mapping:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The ways of all calls of one forward pass.
+    """How all calls of one forward pass are handled.
 
     Attributes:
       by_rule: The calls that run through the rule of their layer.
@@ -43,10 +44,7 @@ class Plan:
       loops: Whether the model has loops, which have no form side by side that XLA compiles.
       convolves: Whether XLA had better not compile the model for CPUs, for its convolutions.
       beyond_xla: What in it XLA has no form of; empty where there is nothing.
-      activation_bytes: What an example keeps in memory, its explicit gradients aside.
-      norm_bytes: What the norms take beside it for an example, of the weight that takes most.
-      kept: Ids of the weights whose explicit gradient every example keeps.
-      for_users: Ids of those whose gradients are formed only for the sums of users.
+      memory: What an example takes.
     """
 
     by_rule: frozenset[CallKey] = frozenset()
@@ -56,10 +54,7 @@ class Plan:
     loops: bool = False
     convolves: bool = False
     beyond_xla: str = ""
-    activation_bytes: int = 0
-    norm_bytes: int = 0
-    kept: frozenset[int] = frozenset()
-    for_users: frozenset[int] = frozenset()
+    memory: ExampleMemory = ExampleMemory()
 
     def as_whole(self, why: str) -> Plan:
         """Returns the plan that maps the whole model."""
@@ -67,7 +62,7 @@ class Plan:
 
     @property
     def differentiable_once(self) -> bool:
-        """Whether TensorFlow gives a gradient of a forward pass only once, as of Python's code."""
+        """Whether TensorFlow differentiates a forward pass only once, as with code in Python."""
         return "EagerPyFunc" in self.beyond_xla
 
     @property
@@ -80,13 +75,7 @@ class Plan:
 
         Args:
           weights: The model's trainable variables.
-          examples_per_user: Examples that are clipped together: their positions are laid end to
-            end, and Gram matrices are of the square of their number. Or their gradients are added
-            up, which are there twice before, in the order of their computation and in the weight's.
+          examples_per_user: Examples that are clipped together.
         """
         sizes = {id(v): 4 * math.prod(v.shape) for v in weights}
-        explicit = sum(n for key, n in sizes.items() if self.whole or key in self.kept)
-        if examples_per_user > 1 and not self.whole:
-            formed = [n for key, n in sizes.items() if key in self.for_users]
-            explicit += sum(formed) // examples_per_user + 2 * max(formed, default=0)
-        return self.activation_bytes + self.norm_bytes * examples_per_user + explicit
+        return self.memory.in_bytes(sizes, examples_per_user, bool(self.whole))

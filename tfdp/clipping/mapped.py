@@ -1,11 +1,9 @@
-"""Per-example gradients of one layer's weights, by mapping its call over examples.
-
-The rest of the model stays in the single pass: only this call is differentiated once more, given
-its inputs and the gradients of its outputs.
-"""
+"""Per-example gradients by mapping over examples: of the whole model, or of one layer's call."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,15 +11,64 @@ import keras
 import tensorflow as tf
 from keras.src.backend.common import global_state
 
-from tfdp.clipping.examples import batch_of_one, map_examples, with_mask_of
+from tfdp.clipping.examples import Batch, batch_of_one, map_examples, with_mask_of
+from tfdp.clipping.factors import PerExampleGradients
+from tfdp.clipping.forward import Forward
 from tfdp.clipping.layer_plan import Mapping
 from tfdp.clipping.recording import Frame, Recorder, RecordingScope
 from tfdp.clipping.rules.registry import Terms
-from tfdp.clipping.terms import ExplicitTerm
+from tfdp.clipping.terms import ExplicitTerm, Term
+
+
+def vectorized(
+    forward: Forward, weights: list, state: list, batch: Batch, compiled: bool = True
+) -> PerExampleGradients:
+    """Returns the gradients of every example for the whole model, formed explicitly.
+
+    It holds B copies of the gradient: the reference for the single pass, and the exact fallback for
+    models in which examples cannot be told apart call by call.
+
+    Args:
+      forward: The model and its loss.
+      weights: Values of ``forward.trainable``.
+      state: Values of ``forward.state``.
+      batch: Examples of static shape.
+      compiled: Whether XLA compiles the call; see ``map_examples``.
+    """
+    indices = tf.range(tf.shape(batch.mask)[0])
+    fields = (batch.x, batch.y, batch.sample_weight)
+    leaves = [leaf for leaf in keras.tree.flatten(fields) if leaf is not None]
+
+    def one(index_and_leaves):
+        index, *own = index_and_leaves
+        own = iter([leaf[tf.newaxis] for leaf in own])
+        x, y, weight = keras.tree.map_structure(
+            lambda leaf: None if leaf is None else next(own), fields
+        )
+        seed = tf.random.experimental.stateless_fold_in(batch.seed, index)
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(weights)
+            with keras.StatelessScope(forward.mapping(weights, state, seed)):
+                loss, outputs = forward.losses(x, y, weight)
+            scaled = loss * tf.cast(forward.loss_scale, loss.dtype)
+        gradients = tape.gradient(scaled, weights, unconnected_gradients="zero")
+        outputs = keras.tree.map_structure(lambda leaf: leaf[0], outputs)
+        return loss[0], outputs, [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+    losses, outputs, gradients = map_examples(one, [indices, *leaves], compiled)
+    count = batch.mask.shape[0]
+    terms: list[Term | None] = [
+        ExplicitTerm(tf.ensure_shape(gradient, [count, *gradient.shape[1:]]))
+        for gradient in gradients
+    ]
+    return PerExampleGradients(terms, tf.where(batch.mask, losses, 0), outputs)
 
 
 def mapped_call(weights: list, state: list, compiled: bool) -> Callable[..., Any]:
     """Returns how a recorder makes calls that are mapped over examples.
+
+    The rest of the model stays in the single pass: only the call is differentiated once more, given
+    its inputs and the gradients of its outputs.
 
     Args:
       weights: Values of the trainable variables.
@@ -30,7 +77,16 @@ def mapped_call(weights: list, state: list, compiled: bool) -> Callable[..., Any
     """
 
     def run(recorder, frame, mapping, call, args, kwargs):
-        again = _CallAgain(recorder, mapping, call, args, kwargs, weights, state, compiled)
+        again = _CallAgain(
+            recorder,
+            mapping,
+            call,
+            (args, kwargs),
+            (weights, state),
+            compiled and not mapping.loops,  # loops side by side have no form that XLA compiles
+            tuple(recorder.frames),
+            dict(recorder.counts),
+        )
         outputs = again.outputs() if mapping.random else call(*args, **kwargs)
         outputs = keras.tree.map_structure(_apart, outputs)
         recorder.tap_all(_with_logits(outputs), again.terms)
@@ -39,46 +95,56 @@ def mapped_call(weights: list, state: list, compiled: bool) -> Callable[..., Any
     return run
 
 
+@dataclasses.dataclass(frozen=True)
 class _CallAgain:
-    """One call of a layer, as a function of the arguments of a single example."""
+    """One call of a layer, as a function of the arguments of a single example.
 
-    def __init__(
-        self,
-        recorder: Recorder,
-        mapping: Mapping,
-        call: Callable,
-        args: tuple,
-        kwargs: dict,
-        weights: list,
-        state: list,
-        compiled: bool,
-    ):
-        self._recorder = recorder
-        self._mapping = mapping
-        self._call = call
-        self._arguments = (args, kwargs)
-        self._weights, self._state = weights, state
-        # Loops side by side have no form that XLA compiles.
-        self._compiled = compiled and not mapping.loops
-        self._frames: list[Frame] = list(recorder.frames)
-        self._counts = dict(recorder.counts)
-        # What surrounds a call in Keras: the training flag and the compute dtype.
-        self._context = global_state.get_global_attribute("current_call_ctx")
-        self._autocast = keras.src.backend.get_autocast_scope()
-        leaves = [leaf for leaf in keras.tree.flatten(self._arguments) if tf.is_tensor(leaf)]
-        self._batched = [leaf for leaf, own in zip(leaves, mapping.batched, strict=True) if own]
-        self._masks = [keras.src.backend.get_keras_mask(leaf) for leaf in self._batched]
+    Attributes:
+      recorder: Has recorded the call.
+      mapping: The plan's for the call.
+      call: The layer's own.
+      arguments: (args, kwargs) of the whole batch.
+      values: Values of the trainable variables, and of the others.
+      compiled: Whether XLA compiles what is mapped.
+      frames: The calls that were running, this one innermost.
+      counts: How often each layer had been called.
+      context: What surrounds a call in Keras, such as the training flag.
+      autocast: The scope of the compute dtype.
+    """
+
+    recorder: Recorder
+    mapping: Mapping
+    call: Callable
+    arguments: tuple
+    values: tuple[list, list]
+    compiled: bool
+    frames: tuple[Frame, ...]
+    counts: dict[int, int]
+    context: Any = dataclasses.field(
+        default_factory=lambda: global_state.get_global_attribute("current_call_ctx")
+    )
+    autocast: Any = dataclasses.field(default_factory=keras.src.backend.get_autocast_scope)
+
+    @functools.cached_property
+    def _batched(self) -> list[tf.Tensor]:
+        """The tensors among the arguments that lead with the batch axis."""
+        leaves = [leaf for leaf in keras.tree.flatten(self.arguments) if tf.is_tensor(leaf)]
+        return [leaf for leaf, own in zip(leaves, self.mapping.batched, strict=True) if own]
+
+    @functools.cached_property
+    def _masks(self) -> list[tf.Tensor | None]:
+        return [keras.src.backend.get_keras_mask(leaf) for leaf in self._batched]
 
     def outputs(self) -> Any:
         """Makes the call example by example, with random numbers of each example's own."""
 
-        def one(rows):
-            outputs = self._one(rows, {})
+        def one(example):
+            outputs = self._one(example, {})
             behind = enumerate(map(_logits, keras.tree.flatten(outputs)))
             logits = {i: found for i, found in behind if found is not None}
             return keras.tree.map_structure(lambda leaf: leaf[0], (outputs, logits))
 
-        outputs, logits = map_examples(one, self._rows(), self._compiled)
+        outputs, logits = map_examples(one, self._examples(), self.compiled)
         leaves = keras.tree.flatten(outputs)
         for i, found in logits.items():
             leaves[i]._keras_logits = found
@@ -86,20 +152,21 @@ class _CallAgain:
 
     def terms(self, *gradients: tf.Tensor) -> Terms:
         """Yields the gradients of the call's weights, one by one for every example."""
+        weights, _ = self.values
         variables = [
             (variable, value)
-            for variable, value in zip(self._recorder.forward.trainable, self._weights, strict=True)
-            if id(variable) in self._mapping.weights
+            for variable, value in zip(self.recorder.forward.trainable, weights, strict=True)
+            if id(variable) in self.mapping.weights
         ]
         # Tensors of their own: reads that other calls answer for stay out of the gradient.
         values = [tf.identity(value) for _, value in variables]
 
-        def one(rows):
-            rows, own = rows
+        def one(example_and_gradients):
+            example, own = example_and_gradients
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(values)
                 watched = {id(v): value for (v, _), value in zip(variables, values, strict=True)}
-                outputs = self._one(rows, watched)
+                outputs = self._one(example, watched)
             found = tape.gradient(
                 _with_logits(outputs),
                 values,
@@ -108,40 +175,41 @@ class _CallAgain:
             )
             return [tf.convert_to_tensor(gradient) for gradient in found]
 
-        found = map_examples(one, (self._rows(), list(gradients)), self._compiled)
+        found = map_examples(one, (self._examples(), list(gradients)), self.compiled)
         for (variable, _), gradient in zip(variables, found, strict=True):
-            shape = [self._recorder.batch.mask.shape[0], *variable.shape]
+            shape = [self.recorder.batch.mask.shape[0], *variable.shape]
             yield variable, ExplicitTerm(tf.ensure_shape(gradient, shape))
 
-    def _rows(self) -> tuple:
+    def _examples(self) -> tuple:
+        """Returns what differs between examples: index, arguments and their Keras masks."""
         masks = [mask for mask in self._masks if mask is not None]
-        return tf.range(tf.shape(self._recorder.batch.mask)[0]), self._batched, masks
+        return tf.range(tf.shape(self.recorder.batch.mask)[0]), self._batched, masks
 
-    def _one(self, rows: tuple, watched: dict[int, tf.Tensor]) -> Any:
+    def _one(self, example: tuple, watched: dict[int, tf.Tensor]) -> Any:
         """Makes the call for one example."""
-        row, leaves, masks = rows
+        index, leaves, masks = example
+        recorder = self.recorder
         fold = tf.random.experimental.stateless_fold_in
-        key = self._frames[-1].key[1]  # another call of the layer draws other numbers
-        seed = fold(fold(self._recorder.batch.seed, row), key)
-        mapping = self._recorder.forward.mapping(self._weights, self._state, seed)
+        key = self.frames[-1].key[1]  # another call of the layer draws other numbers
+        seed = fold(fold(recorder.batch.seed, index), key)
+        mapping = recorder.forward.mapping(*self.values, seed)
         args, kwargs = self._arguments_of_one(iter(leaves), iter(masks))
-        recorder = self._recorder
         before = global_state.get_global_attribute("current_call_ctx")
-        global_state.set_global_attribute("current_call_ctx", self._context)
+        global_state.set_global_attribute("current_call_ctx", self.context)
         try:
             with (
                 RecordingScope(recorder, mapping, initialize_variables=False),
-                recorder.replaying(self._frames, self._counts, watched),
-                keras.src.backend.AutocastScope(self._autocast and self._autocast.dtype),
+                recorder.replaying(self.frames, self.counts, watched),
+                keras.src.backend.AutocastScope(self.autocast and self.autocast.dtype),
             ):
-                return self._call(*args, **kwargs)
+                return self.call(*args, **kwargs)
         finally:
             global_state.set_global_attribute("current_call_ctx", before)
 
     def _arguments_of_one(self, leaves: Iterator, masks: Iterator) -> Any:
         """Puts one example's tensors in the place of the batch's, with the masks they carry."""
         batched = {id(leaf): mask for leaf, mask in zip(self._batched, self._masks, strict=True)}
-        flags = iter(self._mapping.batched)
+        flags = iter(self.mapping.batched)
 
         def take(leaf):
             if not tf.is_tensor(leaf) or not next(flags):
@@ -149,7 +217,7 @@ class _CallAgain:
             mask = None if batched[id(leaf)] is None else next(masks)
             return batch_of_one(next(leaves), mask)
 
-        return keras.tree.map_structure(take, self._arguments)
+        return keras.tree.map_structure(take, self.arguments)
 
 
 def _apart(leaf: Any) -> Any:

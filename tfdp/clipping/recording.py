@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -104,7 +104,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def replaying(
-        self, frames: list[Frame], counts: dict[int, int], watched: dict[int, tf.Tensor]
+        self, frames: Sequence[Frame], counts: dict[int, int], watched: dict[int, tf.Tensor]
     ) -> Iterator[None]:
         """Within the block, the innermost of ``frames`` is called again.
 
@@ -160,7 +160,7 @@ class Recorder:
 
     def _uncovered(self, variable: keras.Variable) -> None:
         raise AssertionError(
-            f"The weight {variable.path} was read where it was not when the model was surveyed: "
+            f"The weight {variable.path} was read in another place than in the model check: "
             "the model's call must do the same on every trace."
         )
 

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 import keras
-
-if TYPE_CHECKING:
-    import tensorflow as tf
-
-    from tfdp.clipping.forward import Forward
+import tensorflow as tf
 
 
 class ScalarLossError(ValueError):
@@ -29,7 +25,33 @@ class CancellingError(UnsupportedLayerError):
     """Uses of a weight cancel so far that rounding hides the norm of their sum."""
 
 
-def refuse_mixing_layers(model: keras.Model) -> None:
+_PICKED_ONCE = (
+    "picks its augmentations with Python's random module, once, when the step is traced: what "
+    "trains is not what was checked. Apply it to single images in the data pipeline, before fit"
+)
+_JOINS = (
+    "combines every example with another one of the batch, so that no example's gradient can be "
+    "bounded. Leave it out. In a data pipeline, too, it would put one example into two"
+)
+
+#: Layers of Keras and KerasCV that are rejected by the names of their classes, and why.
+_REJECTED = {
+    "AugMix": _PICKED_ONCE,
+    "CutMix": _JOINS,
+    "FourierMix": _JOINS,
+    "MixUp": _JOINS,
+    "Mosaic": _JOINS,
+}
+
+
+def _reject_by_name(layer: keras.layers.Layer) -> None:
+    for base in type(layer).__mro__:
+        if base.__module__.split(".")[0] in ("keras", "keras_cv") and base.__name__ in _REJECTED:
+            why = _REJECTED[base.__name__]
+            raise UnsupportedLayerError(f"{type(layer).__name__} {layer.name!r} {why}.")
+
+
+def reject_mixing_layers(model: keras.Model) -> None:
     """Raises if a layer mixes the examples of a batch.
 
     Batch normalization is accepted where it is frozen (``layer.trainable = False``): it then
@@ -40,6 +62,7 @@ def refuse_mixing_layers(model: keras.Model) -> None:
     """
     for layer in model._flatten_layers(include_self=True, recursive=True):
         described = f"{type(layer).__name__} {layer.name!r}"
+        _reject_by_name(layer)
         if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable:
             raise UnsupportedLayerError(
                 f"{described} computes its moments over the batch, so an example's gradient "
@@ -53,6 +76,11 @@ def refuse_mixing_layers(model: keras.Model) -> None:
                     f"{described} normalizes over the batch axis (axis={axes}), so examples mix. "
                     "Choose axes without 0."
                 )
+        if _pads_to_the_longest(layer):
+            raise UnsupportedLayerError(
+                f"{described} pads every text to the longest one of the batch, so examples mix. "
+                "Give it output_sequence_length."
+            )
         if getattr(layer, "stateful", False):
             raise UnsupportedLayerError(
                 f"{described} is stateful: it hands what it has seen of one batch's examples to "
@@ -65,7 +93,14 @@ def refuse_mixing_layers(model: keras.Model) -> None:
             )
 
 
-def refuse_added_losses(losses: list) -> None:
+def _pads_to_the_longest(layer: keras.layers.Layer) -> bool:
+    if not isinstance(layer, keras.layers.TextVectorization):
+        return False
+    settings = layer.get_config()
+    return settings["output_mode"] == "int" and settings["output_sequence_length"] is None
+
+
+def reject_added_losses(losses: list) -> None:
     """Raises if layers added losses with ``add_loss`` while the model was called.
 
     Raises:
@@ -79,27 +114,27 @@ def refuse_added_losses(losses: list) -> None:
         )
 
 
-def refuse_rewritten_weights(forward: Forward, before: dict, after: dict) -> None:
+def reject_rewritten_weights(weights: Sequence[keras.Variable], before: dict, after: dict) -> None:
     """Raises if layers assign to trainable weights while the model runs.
 
     Raises:
       UnsupportedLayerError: Names the weights and the way out.
     """
-    rewritten = [v.path for v in forward.trainable if before[id(v)] is not after.get(id(v))]
+    rewritten = [v.path for v in weights if before[id(v)] is not after.get(id(v))]
     if rewritten:
         raise UnsupportedLayerError(
             f"The model rewrites {', '.join(rewritten)} while it runs, as SpectralNormalization "
             "does, so that the gradient is not that of the weight which is trained. Bound weights "
-            "by a constraint (kernel_constraint=...), which acts after the update."
+            "by a constraint (kernel_constraint=...), which acts after the step."
         )
 
 
-def warn_of_dropped_updates(forward: Forward, before: dict, after: dict) -> None:
+def warn_of_dropped_updates(state: Sequence[keras.Variable], before: dict, after: dict) -> None:
     """Warns if layers assigned to variables that are not trained, such as running moments.
 
-    The new values would depend on private records without noise, so they are thrown away.
+    The new values would depend on private examples without noise, so they are thrown away.
     """
-    dropped = [v.path for v in forward.state if before[id(v)] is not after.get(id(v))]
+    dropped = [v.path for v in state if before[id(v)] is not after.get(id(v))]
     if dropped:
         warnings.warn(
             f"The model updates {', '.join(dropped)} while it trains. These updates would hold "
@@ -112,23 +147,58 @@ def warn_of_dropped_updates(forward: Forward, before: dict, after: dict) -> None
 _WRITES = ("Assign", "ResourceApply", "ResourceScatter", "LookupTableI", "QueueEnqueue")
 
 
-def refuse_writes(graph: tf.Graph, model: keras.Model) -> None:
+def reject_writes(graph: tf.Graph, model: keras.Model) -> None:
     """Raises if the model, traced in ``graph``, writes to a ``tf.Variable``, a table or a queue.
 
     What it writes would hold private data without noise. The variables of Keras are no concern
-    here: while the model is looked over, assignments to them are seen and dropped.
+    here: while the model is checked, assignments to them are seen and dropped.
 
     Raises:
       UnsupportedLayerError: Names the operations and the way out.
     """
-    bodies = graph.as_graph_def().library.function
-    nodes = [node for body in bodies for node in body.node_def]
-    operations = [*((op.name, op.type) for op in graph.get_operations())]
-    operations += [(node.name, node.op) for node in nodes]
-    found = sorted(name for name, kind in operations if kind.startswith(_WRITES))
+    found = sorted(name for name, kind in _operations(graph) if kind.startswith(_WRITES))
     if found:
         raise UnsupportedLayerError(
             f"The model {model.name!r} writes to a tf.Variable, table or queue while it trains "
             f"({', '.join(found)}), past the noise. Keep such state in weights of the layer "
-            "(self.add_weight(..., trainable=False)), whose steps are dropped, or do without."
+            "(self.add_weight(..., trainable=False)), whose updates are dropped, or do without."
         )
+
+
+#: Operations that draw random numbers from a state that TensorFlow keeps.
+_DRAWS = {
+    "Multinomial",
+    "ParameterizedTruncatedNormal",
+    "RandomGamma",
+    "RandomPoissonV2",
+    "RandomShuffle",
+    "RandomStandardNormal",
+    "RandomUniform",
+    "RandomUniformInt",
+    "TruncatedNormal",
+}
+
+
+def reject_unseeded_draws(graph: tf.Graph, model: keras.Model) -> None:
+    """Raises if the model draws random numbers that do not come from Keras's seeds.
+
+    No two forward passes then agree, so that they show nothing of the model. After
+    ``keras.utils.set_random_seed`` they may agree while the model is checked, and not later.
+
+    Raises:
+      UnsupportedLayerError: Names the operations and the way out.
+    """
+    found = sorted(name for name, kind in _operations(graph) if kind in _DRAWS)
+    if found:
+        raise UnsupportedLayerError(
+            f"The model {model.name!r} draws random numbers that do not come from a "
+            f"keras.random.SeedGenerator ({', '.join(found)}). Use keras.random with the layer's "
+            "own SeedGenerator, or apply the layer in the data pipeline, before fit."
+        )
+
+
+def _operations(graph: tf.Graph) -> Iterator[tuple[str, str]]:
+    """Yields names and kinds of the operations of a graph and of its functions."""
+    yield from ((operation.name, operation.type) for operation in graph.get_operations())
+    for body in graph.as_graph_def().library.function:
+        yield from ((node.name, node.op) for node in body.node_def)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 class LockedError(RuntimeError):
-    """Somebody else holds the lock; the message names them as far as they are known."""
+    """Another holds the lock; the message names it as far as it is known."""
 
 
 _held: dict[Path, int] = {}  # by which process: a fork copies this, but not the locks
@@ -28,7 +28,7 @@ class FileLock:
         """Takes the lock.
 
         Raises:
-            LockedError: another process, or another object in this one, holds it.
+            LockedError: Another process, or another object in this one, holds it.
         """
         self._path = path.resolve()
         self._descriptor: int | None = None

@@ -1,4 +1,4 @@
-"""Files that nobody ever sees half of, whenever the process that writes them ends."""
+"""Files that are complete or absent, whenever the process that writes them ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def unfinished(path: str | os.PathLike[str]) -> Iterator[Path]:
     What was there before stays until then, and stays for good if writing fails.
 
     Args:
-        path: of the file; its folder is made if need be.
+        path: Of the file; its folder is made if need be.
 
     Yields:
         The name to write under, in the same folder.
@@ -35,3 +35,16 @@ def write_whole(path: str | os.PathLike[str], text: str) -> None:
     """Writes a text file, in UTF-8 and with the ends of lines that the text has."""
     with unfinished(path) as partial:
         partial.write_text(text, encoding="utf-8", newline="")
+
+
+def write_durably(path: str | os.PathLike[str], data: bytes) -> None:
+    """Writes a file that is on the disk, under its name, when this returns."""
+    with unfinished(path) as partial, open(partial, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    folder = os.open(Path(path).parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -16,7 +16,7 @@ class DPLAMB(PrivateOptimizer, keras.optimizers.Lamb):
     """LAMB on clipped and noised gradients (Mehta et al. 2022; You et al. 2020, Algorithm 2).
 
     The trust ratio ``|w| / |u|`` scales the step of every weight, u being Adam's direction plus
-    ``weight_decay * w``. All of it acts on the noised mean, so it costs no privacy.
+    ``weight_decay * w``. All of it acts on the noised mean, so it spends no privacy.
 
     Keras's own ``Lamb`` takes the weight decay outside the trust ratio; ``decay_in_ratio=False``
     gives that.

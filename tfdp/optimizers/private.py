@@ -25,24 +25,27 @@ _MIXIN: Any = object
 
 
 class PrivateOptimizer(_MIXIN):
-    """Mixin before a Keras optimizer class: refuses raw gradients and keeps the settings.
+    """Mixin before a Keras optimizer class: rejects raw gradients and keeps the settings.
 
     Clipping and noise happen before an optimizer sees a gradient; whatever it then does with the
     noised mean (moments, decay, trust ratios) is post-processing and costs no privacy.
 
     Args:
       learning_rate: As in Keras: a float or a schedule.
-      l2_norm_clip: Bound C on the L2 norm of one example's gradient, over all weights jointly.
+      l2_norm_clip: Clip norm C: the greatest L2 norm of one example's gradient, over all weights
+        jointly.
       noise_multiplier: Standard deviation of the noise on the clipped sum, in units of C.
       privacy: A ``PrivacyPlan`` that fixes both, and the sampling; give it or the two numbers.
-      ledger: What the weights have cost so far; ``compile`` sets it, and saving carries it.
-      rate_factors: By parts of variable paths, what the learning rate of those variables is
-        multiplied with: a new head learns faster than the pretrained network under it. Weight
-        decay outside of an optimizer's steps keeps to the rate itself.
+      ledger: What has been spent on the weights so far; ``compile`` sets it, and saving carries it.
+      rate_factors: Factors of the learning rate, by parts of the paths of variables: a new head
+        learns faster than the pretrained network under it. Weight decay outside of an optimizer's
+        ``update_step`` uses the learning rate itself.
       **kwargs: Every argument of the Keras optimizer.
 
     Attributes:
-      clip_norm: Variable of the clip norm of the moment, if the plan lets it follow a quantile.
+      ledger: As the argument.
+      adaptive_clip_norm: Variable of the clip norm of the moment, if the plan lets it follow a
+        quantile; else None.
 
     Raises:
       ValueError: Both or neither of the two ways are used, a number is out of range, or an
@@ -62,8 +65,8 @@ class PrivateOptimizer(_MIXIN):
         for name in ("gradient_accumulation_steps", "loss_scale_factor"):
             if kwargs.get(name) is not None:
                 raise ValueError(
-                    f"{type(self).__name__}({name}={kwargs[name]}): not available. A private "
-                    "update is one step whatever the number of microbatches (set "
+                    f"{type(self).__name__}({name}={kwargs[name]}): not available. A step of "
+                    "fit is one private step, whatever the number of microbatches (set "
                     "microbatch_size), and gradients are never scaled before clipping."
                 )
         if learning_rate is not None:
@@ -83,10 +86,10 @@ class PrivateOptimizer(_MIXIN):
         self.ledger = Ledger.from_dict(ledger) if isinstance(ledger, dict) else ledger
         self.rate_factors = _checked_factors(type(self).__name__, rate_factors or {})
         clip, noise = _checked(type(self).__name__, l2_norm_clip, noise_multiplier, privacy)
-        self._l2_norm_clip, self._noise_multiplier = clip, noise
-        self.clip_norm: keras.Variable | None = None
+        self._clip_norm, self._noise_multiplier = clip, noise
+        self.adaptive_clip_norm: keras.Variable | None = None
         if privacy is not None and isinstance(privacy.clipping, QuantileClipping):
-            self.clip_norm = self._add_clip_norm(clip)
+            self.adaptive_clip_norm = self._add_clip_norm(clip)
 
     @property
     def privacy(self) -> PrivacyPlan | None:
@@ -102,9 +105,9 @@ class PrivateOptimizer(_MIXIN):
         )
 
     @property
-    def l2_norm_clip(self) -> float:
-        """Bound C on one example's gradient norm; where it follows a quantile, its start."""
-        return self._l2_norm_clip
+    def clip_norm(self) -> float:
+        """Clip norm C of one example's gradient; where it follows a quantile, its start."""
+        return self._clip_norm
 
     @property
     def noise_multiplier(self) -> float:
@@ -112,7 +115,7 @@ class PrivateOptimizer(_MIXIN):
         return self._noise_multiplier
 
     def build(self, variables: Any) -> None:
-        """As in Keras. What these variables have cost is remembered, should another come."""
+        """Builds as Keras does, and notes in which ledger the steps of these variables are."""
         paths = [variable.path for variable in variables]
         unused = [part for part in self.rate_factors if not any(part in path for path in paths)]
         if unused:
@@ -126,7 +129,7 @@ class PrivateOptimizer(_MIXIN):
         if not isinstance(grads, NoisyGradients):
             raise RawGradientsError(
                 f"{type(self).__name__} received gradients that were neither clipped nor "
-                "noised, so the update would not be private. Train with tfdp.DPModel or "
+                "noised, so the step would not be private. Train with tfdp.DPModel or "
                 "tfdp.make_private(model) and fit(); in a loop of your own, sum clipped "
                 "gradients with tfdp.clipping.clipped_gradient_sum, noise them with "
                 "tfdp.privacy.noise.privatize, and pass its result to apply()."
@@ -134,7 +137,7 @@ class PrivateOptimizer(_MIXIN):
         super().apply(grads.gradients, trainable_variables)
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """As in Keras, at the variable's own learning rate."""
+        """Updates a variable as Keras does, at its own learning rate."""
         super().update_step(gradient, variable, self._own_rate(variable, learning_rate))
 
     def _own_rate(self, variable: Any, learning_rate: Any) -> Any:
@@ -164,7 +167,7 @@ class PrivateOptimizer(_MIXIN):
             config["rate_factors"] = self.rate_factors
         if self.privacy:
             return {**config, "privacy": self.privacy.to_dict()}
-        numbers = {"l2_norm_clip": self.l2_norm_clip, "noise_multiplier": self.noise_multiplier}
+        numbers = {"l2_norm_clip": self.clip_norm, "noise_multiplier": self.noise_multiplier}
         return {**config, **numbers}
 
     def _all_reduce_sum_gradients(self, grads_and_vars: Any) -> list:

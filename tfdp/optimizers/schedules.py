@@ -1,4 +1,4 @@
-"""Learning-rate schedules of the reference runs, out of Keras's own."""
+"""Learning-rate schedules of the reference runs, made of Keras's own."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ def warmup_cosine(
 ) -> keras.optimizers.schedules.LearningRateSchedule:
     """Linear warm-up to ``peak``, then half a cosine down to zero.
 
-    The first step already moves the weights: it is paid for in privacy, so a rate of zero
-    would waste it.
+    The first step already moves the weights: it spends privacy, so a rate of zero would waste it.
 
     Args:
       peak: Highest learning rate.
-      warmup_steps: Updates until the peak; 0 for none.
-      decay_steps: Update at which the rate reaches zero, counted from the start.
+      warmup_steps: Steps until the peak; 0 for none.
+      decay_steps: Step at which the rate reaches zero, counted from the start.
 
     Raises:
       TypeError: An argument is of the wrong kind.

@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 
 from tfdp import checks
 
-_SHARE_OF_BATCH = 1 / 20
-_SHARE_OF_NOISE = 5
+_PART_OF_BATCH = 1 / 20
+_TIMES_THE_NOISE = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +25,7 @@ class FlatClipping:
     kind: ClassVar[str] = "flat"
 
     def to_dict(self) -> dict[str, Any]:
-        """The way of clipping as plain JSON values."""
+        """Returns the way of clipping as plain JSON values."""
         return {"kind": self.kind, **dataclasses.asdict(self)}
 
 
@@ -34,7 +34,7 @@ class AutomaticClipping(FlatClipping):
     """``C / (norm + gamma)``: every example has nearly the norm C (Bu et al. 2022, AUTO-S).
 
     Attributes:
-        gamma: keeps examples of vanishing gradient small.
+        gamma: Keeps examples of vanishing gradient small.
     """
 
     kind: ClassVar[str] = "automatic"
@@ -47,12 +47,12 @@ class AutomaticClipping(FlatClipping):
 
 @dataclasses.dataclass(frozen=True)
 class PerLayerClipping(FlatClipping):
-    """``min(1, C_l / norm_l)`` for every layer l apart (McMahan et al. 2018).
+    """``min(1, C_l / norm_l)`` for every layer l by itself (McMahan et al. 2018).
 
     The sensitivity, which is the plan's clip norm, is ``sqrt(sum_l C_l^2)``.
 
     Attributes:
-        bounds: bounds C_l by the path of a layer, such as ``{"encoder/dense": 0.1}``, kept as
+        bounds: Clip norms C_l by the path of a layer, such as ``{"encoder/dense": 0.1}``, kept as
             pairs; every trainable weight must lie under one of them. Empty: every layer with
             weights of its own gets ``C / sqrt(number of layers)``.
     """
@@ -67,10 +67,11 @@ class PerLayerClipping(FlatClipping):
 
     @property
     def sensitivity(self) -> float | None:
-        """``sqrt(sum_l C_l^2)``; None where the bounds are shared out of the plan's clip norm."""
+        """``sqrt(sum_l C_l^2)``; None where they follow from the plan's clip norm."""
         return math.sqrt(sum(c**2 for _, c in self.bounds)) if self.bounds else None
 
     def to_dict(self) -> dict[str, Any]:
+        """Returns the way of clipping as plain JSON values."""
         return {"kind": self.kind, "bounds": dict(self.bounds)}
 
 
@@ -79,16 +80,16 @@ class QuantileClipping(FlatClipping):
     """Flat clipping at a C that follows a quantile of the examples' gradient norms.
 
     Every step also releases how many of its examples had a norm of at most C, with noise, and
-    moves C by ``exp(-learning_rate * (share - quantile))``: Andrew et al. 2021, "Differentially
+    moves C by ``exp(-learning_rate * (fraction - quantile))``: Andrew et al. 2021, "Differentially
     Private Learning with Adaptive Clipping". The plan's clip norm is where C starts, and its
     noise multiplier is that of both releases together: the sum gets the more noise for it, see
     `gradient_noise_multiplier`.
 
     Attributes:
-        quantile: the share of examples to leave unclipped, 0 to 1.
-        learning_rate: how fast C moves.
-        count_noise: standard deviation of the noise on the count. Left out, a twentieth of the
-            expected batch, as the authors recommend, and no less than five times the noise
+        quantile: The fraction of examples to leave unclipped, 0 to 1.
+        learning_rate: How fast C moves.
+        count_noise: Standard deviation of the noise on the count. If None, a twentieth of the
+            expected batch size, as the authors recommend, and no less than five times the noise
             multiplier, so that the count never costs more than half a percent of the noise.
     """
 
@@ -98,31 +99,31 @@ class QuantileClipping(FlatClipping):
     count_noise: float | None = None
 
     def __post_init__(self) -> None:
-        share = checks.not_negative("quantile", self.quantile)
-        if share > 1:
-            raise ValueError(f"quantile must be a share between 0 and 1, got {self.quantile!r}.")
+        quantile = checks.not_negative("quantile", self.quantile)
+        if quantile > 1:
+            raise ValueError(f"quantile must be a fraction between 0 and 1, got {self.quantile!r}.")
         rate = checks.positive("learning_rate", self.learning_rate)
-        object.__setattr__(self, "quantile", share)
+        object.__setattr__(self, "quantile", quantile)
         object.__setattr__(self, "learning_rate", rate)
         if self.count_noise is not None:
             noise = checks.positive("count_noise", self.count_noise)
             object.__setattr__(self, "count_noise", noise)
 
     def count_noise_for(self, batch_size: int, noise_multiplier: float) -> float:
-        """Standard deviation of the noise on the count of a step."""
+        """Returns the standard deviation of the noise on the count of a step."""
         if self.count_noise is not None:
             return self.count_noise
-        return max(_SHARE_OF_BATCH * batch_size, _SHARE_OF_NOISE * noise_multiplier)
+        return max(_PART_OF_BATCH * batch_size, _TIMES_THE_NOISE * noise_multiplier)
 
     def gradient_noise_multiplier(self, batch_size: int, noise_multiplier: float) -> float:
-        """Noise on the sum of gradients in units of C, so that both releases together cost s.
+        """Returns the noise on the sum in units of C, so that both releases together cost s.
 
         An example moves the sum by at most C and the count, in which it stands as plus or minus
         a half, by at most a half: ``s^-2 = z^-2 + (2 sigma_b)^-2`` (Andrew et al. 2021,
         Theorem 1).
 
         Raises:
-            ValueError: the count alone would cost more than s.
+            ValueError: The count alone would cost more than s.
         """
         if noise_multiplier == 0:
             return 0.0
@@ -142,11 +143,11 @@ CLIPPINGS = tuple(_KINDS)
 
 
 def as_clipping(clipping: FlatClipping | Mapping[str, Any] | str | None) -> FlatClipping:
-    """The way of clipping that an object, its dictionary or its name stands for.
+    """Returns the way of clipping that an object, its dictionary or its name stands for.
 
     Raises:
-        TypeError: it is none of these.
-        ValueError: there is no such way, or an argument of it is out of range.
+        TypeError: It is none of these.
+        ValueError: There is no such way, or an argument of it is out of range.
     """
     if clipping is None:
         return FlatClipping()
@@ -165,22 +166,22 @@ def as_clipping(clipping: FlatClipping | Mapping[str, Any] | str | None) -> Flat
 
 
 def settled(clip_norm: Any, clipping: Any) -> tuple[Any, FlatClipping]:
-    """Clip norm and way of clipping that agree: bounds by layer fix the clip norm.
+    """Returns clip norm and way of clipping that agree: clip norms by layer fix the clip norm.
 
     Args:
-        clip_norm: a number; or bounds by layer, for per-layer clipping.
-        clipping: as for `as_clipping`.
+        clip_norm: A number; or clip norms by layer, for per-layer clipping.
+        clipping: As for `as_clipping`.
 
     Raises:
-        TypeError: a path is no text, or a bound no number.
-        ValueError: there is no bound, or it is out of range; or bounds by layer come with another
-            clip norm or another way of clipping.
+        TypeError: A path is no text, or a clip norm no number.
+        ValueError: There is no clip norm, or it is out of range; or clip norms by layer come with
+            another clip norm or another way of clipping.
     """
     if isinstance(clip_norm, Mapping):
         if clipping is not None and as_clipping(clipping) != PerLayerClipping():
             raise ValueError("clip_norm by layer means clipping='per_layer': leave clipping out.")
         if not clip_norm:
-            raise ValueError("clip_norm={}: expected the bound of one layer or more.")
+            raise ValueError("clip_norm={}: expected the clip norm of one layer or more.")
         for path, bound in clip_norm.items():
             checks.kind(f"the path {path!r} in clip_norm", path, str)
             checks.positive(f"clip_norm[{path!r}]", bound)
@@ -189,8 +190,8 @@ def settled(clip_norm: Any, clipping: Any) -> tuple[Any, FlatClipping]:
     if isinstance(way, PerLayerClipping) and way.sensitivity is not None:
         if clip_norm is not None and not math.isclose(clip_norm, way.sensitivity, rel_tol=1e-9):
             raise ValueError(
-                f"clip_norm {clip_norm!r} is not the root of the sum of squares of the bounds by "
-                f"layer, {way.sensitivity:g}: give the bounds alone, as clip_norm."
+                f"clip_norm {clip_norm!r} is not the root of the sum of squares of the clip norms "
+                f"by layer, {way.sensitivity:g}: give those alone, as clip_norm."
             )
         clip_norm = way.sensitivity
     return clip_norm, way

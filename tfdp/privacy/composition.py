@@ -1,4 +1,4 @@
-"""What several runs on the same records cost together."""
+"""What several runs on the same examples cost together."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from tfdp import checks
-from tfdp.privacy import _report_file as file
-from tfdp.privacy._delta import checked_delta
-from tfdp.privacy.accounting import ACCOUNTANTS, Guarantee, epsilon_by_accountant
+from tfdp.privacy.accounting import ACCOUNTANTS, Guarantee, checked_delta, epsilon_by_accountant
 from tfdp.privacy.accounting import epsilon as account
 from tfdp.privacy.ledger import Ledger
 from tfdp.privacy.plan import PrivacyPlan
+from tfdp.privacy.report import to_json
 from tfdp.privacy.settings import Segment, common_adjacency
 
-PUBLIC = "public"  #: Stands for a part that used no private record, and costs nothing.
+PUBLIC = "public"  #: Stands for a part that used no private example, and is free.
 
 Part = Ledger | PrivacyPlan | Segment | Sequence[Segment] | str | os.PathLike
 
@@ -27,11 +26,11 @@ class ComposedPart:
     """One of the runs.
 
     Attributes:
-        name: as given, or a number.
-        steps: how many private steps it made, or planned; 0 for public data.
-        epsilon: what it costs alone.
-        public: whether it used no private record.
-        counted_before: whether steps of it belong to an earlier part too (copies of a ledger),
+        name: As given, or a number.
+        steps: How many private steps it made, or planned; 0 for public data.
+        epsilon: What it costs alone.
+        public: Whether it used no private example.
+        counted_before: Whether steps of it belong to an earlier part too (copies of a ledger),
             and are counted there.
     """
 
@@ -47,11 +46,11 @@ class Composition:
     """Several runs and what they cost together; see `compose`.
 
     Attributes:
-        guarantee: of all of them together.
-        by_accountant: epsilon of all of them by every accountant, None where one cannot answer.
-        adjacency: of the guarantee.
-        segments: all steps, for `spent=` of the calibrations.
-        parts: the runs, as given.
+        guarantee: Of all of them together.
+        by_accountant: Epsilon of all of them by every accountant, None where one cannot answer.
+        adjacency: Of the guarantee.
+        segments: All steps, for `spent=` of the calibrations.
+        parts: The runs, as given.
     """
 
     guarantee: Guarantee
@@ -66,8 +65,8 @@ class Composition:
         return self.guarantee.epsilon
 
     def to_dict(self) -> dict[str, Any]:
-        """The composition as values that JSON can hold (infinities as the string "inf")."""
-        return file.to_json(
+        """Returns the composition as values that JSON can hold (infinities as the string "inf")."""
+        return to_json(
             {
                 "schema_version": 1,
                 "epsilon": self.epsilon,
@@ -100,23 +99,23 @@ class Composition:
 def compose(
     parts: Mapping[str, Part] | Iterable[Part], delta: float, accountant: str = "auto"
 ) -> Composition:
-    """The guarantee of several runs together: fits, segments, the models of a search.
+    """Returns the guarantee of several runs together: fits, segments, the models of a search.
 
     Releases compose adaptively: later runs may depend on the results of earlier ones. Never add
     epsilons up: that is loose, and wrong at a fixed delta.
 
     Args:
-        parts: by name, or in a row: ledgers, files or folders of ledgers, plans (as if all their
+        parts: By name, or in a row: ledgers, files or folders of ledgers, plans (as if all their
             steps were made), segments, or `PUBLIC` for data that are public. Segments that
             several ledgers know, because one is a copy of the other, count once.
-        delta: strictly between 0 and 1.
-        accountant: as for `tfdp.privacy.epsilon`.
+        delta: Strictly between 0 and 1.
+        accountant: As for `tfdp.privacy.epsilon`.
 
     Raises:
-        TypeError: a part is of another kind.
-        ValueError: the parts protect different units or neighbours, or a number is out of range.
-        FileNotFoundError: a path holds no ledger.
-        LedgerError: a ledger was changed or damaged, or two of them contradict each other.
+        TypeError: A part is of another kind.
+        ValueError: The parts protect different units or adjacencies, or a number is out of range.
+        FileNotFoundError: A path holds no ledger.
+        LedgerError: A ledger was changed or damaged, or two of them contradict each other.
     """
     checks.one_of("accountant", accountant, ACCOUNTANTS)
     delta = checked_delta(delta)
@@ -169,6 +168,6 @@ def _segments_or_ledger(part: Part) -> Ledger | list[Segment]:
 
 def _words(part: ComposedPart) -> str:
     if part.public:
-        return "public data: costs nothing"
+        return "public data: free"
     also = ", steps of an earlier part among them" if part.counted_before else ""
     return f"{part.steps} steps{also}; alone epsilon = {part.epsilon:.4g}"

@@ -1,7 +1,7 @@
 """The discrete Gaussian, drawn exactly, in integers, from bits that a key expands to.
 
-No draw depends on how a machine rounds: floating-point numbers only settle comparisons that are
-far from close, and close ones are settled with as many bits as they need. The same key therefore
+No draw depends on how a machine rounds: floating-point numbers only decide comparisons that are
+far from close, and close ones are decided with as many bits as they need. The same key therefore
 gives the same integers on every machine.
 """
 
@@ -28,14 +28,14 @@ def discrete_gaussian(count: int, deviation: int, seed: bytes) -> np.ndarray:
 
     Karney 2016, "Sampling exactly from the normal distribution", Algorithm D, for a mean of 0 and
     an integer deviation: |k| = deviation * n + j is proposed with probability exp(-n / 2) and
-    uniform j, and taken with probability exp(-((|k| / deviation)^2 - n) / 2). About 2.8 proposals
-    of 12 bytes make a number.
+    uniform j, and accepted with probability exp(-((|k| / deviation)^2 - n) / 2). About 2.8
+    proposals of 12 bytes make a number.
 
     Args:
-        count: how many.
-        deviation: a whole number from 1 to 2^52. The standard deviation is the same, but for a
+        count: How many.
+        deviation: A whole number from 1 to 2^52. The standard deviation is the same, but for a
             relative exp(-2 pi^2 deviation^2) (Canonne, Kamath and Steinke 2020).
-        seed: whose SHAKE-128 stream, in counted blocks, supplies the bits.
+        seed: Its SHAKE-128 stream, in counted blocks, supplies the bits.
 
     Returns:
         int64 ``[count]``.
@@ -54,7 +54,7 @@ def discrete_gaussian(count: int, deviation: int, seed: bytes) -> np.ndarray:
 
 
 def _blocks(deviation: int, seed: bytes) -> Iterator[np.ndarray]:
-    """Draws without end, in pieces of varying length."""
+    """Yields draws without end, in pieces of varying length."""
     number = 0
     while True:
         yield _block(deviation, seed + number.to_bytes(8, "little"))
@@ -62,7 +62,7 @@ def _blocks(deviation: int, seed: bytes) -> Iterator[np.ndarray]:
 
 
 def _block(deviation: int, seed: bytes) -> np.ndarray:
-    """Takes and leaves one block of proposals."""
+    """Accepts and rejects one block of proposals."""
     kind = np.dtype("<u4" if deviation < 2**32 else "<u8")
     data = hashlib.shake_128(seed).digest(_PROPOSALS * (8 + kind.itemsize))
     first, second = np.frombuffer(data, "<u4", 2 * _PROPOSALS).reshape(2, _PROPOSALS)
@@ -77,9 +77,9 @@ def _block(deviation: int, seed: bytes) -> np.ndarray:
     close = np.abs(halves - np.rint(halves)) < 2 / middles + _LOG_MARGIN
 
     sizes = wholes + parts / deviation
-    chance = np.exp((wholes - sizes * sizes) / 2) * 2.0**_SECOND_BITS
-    taken = second + 1.0 <= chance - _MARGIN
-    close |= ~taken & (second < chance + _MARGIN)
+    probability = np.exp((wholes - sizes * sizes) / 2) * 2.0**_SECOND_BITS
+    taken = second + 1.0 <= probability - _MARGIN
+    close |= ~taken & (second < probability + _MARGIN)
     for i in np.flatnonzero(close):
         more = _extension(seed, int(i))
         wholes[i], taken[i] = _exactly(
@@ -94,7 +94,7 @@ def _block(deviation: int, seed: bytes) -> np.ndarray:
 def _exactly(
     uniform: int, second: int, part: int, deviation: int, more: Callable[[int, int], int]
 ) -> tuple[int, bool]:
-    """Settles one proposal without rounding: its whole part, and whether it is taken."""
+    """Decides one proposal without rounding: its whole part, and whether it is accepted."""
     first = _Uniform(uniform, _FIRST_BITS, lambda n: more(0, n))
     whole = 0
     while first.below_exp(Fraction(whole + 1, 2)):
@@ -128,7 +128,7 @@ class _Uniform:
 
 
 def _extension(seed: bytes, proposal: int) -> Callable[[int, int], int]:
-    """More bits of the two uniform numbers of a proposal: (which, how many before) -> 64 bits."""
+    """Returns what draws more bits of a proposal: (which uniform, how many before) -> 64 bits."""
 
     def more(which: int, number: int) -> int:
         name = f"/more/{proposal}/{which}/{number}".encode()

@@ -1,4 +1,4 @@
-"""Group privacy: what a guarantee for one record is worth to someone with several."""
+"""Group privacy: what a guarantee for one example is worth to a person with several."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from tfdp import checks
-from tfdp.privacy._delta import TINY_DELTA, checked_delta
 from tfdp.privacy.accounting import Mechanism, Releases, releases
-from tfdp.privacy.accounting.choose import account
+from tfdp.privacy.accounting.choose import TINY_DELTA, account, checked_delta
 from tfdp.privacy.settings import Segment
 
 _FINE = 10**15
@@ -20,22 +19,22 @@ _MOST_ROUNDS = 60
 def epsilon_of_group(
     segments: Iterable[Segment], delta: float, size: int, accountant: str = "rdp"
 ) -> float:
-    """An upper bound on epsilon for `size` records that come and go together.
+    """Returns an upper bound on epsilon for `size` examples that come and go together.
 
     The smaller of two bounds:
 
-    - as one large record. Some of the group is drawn with probability 1 - (1 - q)^k, and moves the
+    - As one large example. Some of the group is drawn with probability 1 - (1 - q)^k, and moves the
       sum by up to k clip norms then; hockey-stick divergences are jointly convex, so no mixture of
       smaller moves costs more. Exact at q = 1;
-    - in k steps from one record to the next: (epsilon, delta') for one record gives k epsilon at
+    - In k steps from one example to the next: (epsilon, delta') for one example gives k epsilon at
       delta' (e^(k epsilon) - 1) / (e^epsilon - 1) (Vadhan 2017, "The Complexity of Differential
       Privacy", Lemma 2.2).
 
     Args:
-        segments: what was run on records of which the group has several.
-        delta: strictly between 0 and 1.
-        size: number of records, k.
-        accountant: as for `tfdp.privacy.epsilon`; "rdp" takes milliseconds.
+        segments: What was run on examples of which the group has several.
+        delta: Strictly between 0 and 1.
+        size: Number of examples, k.
+        accountant: As for `tfdp.privacy.epsilon`; "rdp" takes milliseconds.
 
     Returns:
         Epsilon, infinite if there is no guarantee.
@@ -53,12 +52,12 @@ def epsilon_of_group(
 
 
 def _as_one(counts: Releases, size: int) -> Releases:
-    """The releases if the group were one record with `size` clip norms."""
+    """Returns the releases if the group were one example with `size` clip norms."""
     bound: Counter[Mechanism] = Counter()
     for mechanism, count in counts.items():
         multiplier = mechanism.multiplier / size
-        rate = -math.expm1(size * math.log1p(-mechanism.rate)) if mechanism.rate < 1 else 1.0
-        sampled = math.ceil(rate * _FINE)
+        q = mechanism.probability
+        sampled = math.ceil(_FINE * (-math.expm1(size * math.log1p(-q)) if q < 1 else 1.0))
         if mechanism.kind == "poisson" and sampled < _FINE:
             larger = dataclasses.replace(
                 mechanism, multiplier=multiplier, sampled=sampled, population=_FINE
@@ -70,7 +69,7 @@ def _as_one(counts: Releases, size: int) -> Releases:
 
 
 def _in_steps(counts: Releases, delta: float, size: int, accountant: str) -> float:
-    """k times the epsilon of one record, at the largest delta' that adds up to delta."""
+    """Returns k times the epsilon of one example, at the largest delta' that adds up to delta."""
     own = delta / size
     for _ in range(_MOST_ROUNDS):
         if own < TINY_DELTA:

@@ -14,16 +14,14 @@ from typing import Any
 
 from tfdp import checks
 from tfdp.files import FileLock, LockedError
-from tfdp.privacy import _ledger_file
-from tfdp.privacy._ledger_entry import LedgerEntry, LedgerError
-from tfdp.privacy._ledger_file import LedgerFile
+from tfdp.privacy import ledger_file
 from tfdp.privacy.accounting import Guarantee
 from tfdp.privacy.accounting import epsilon as account
+from tfdp.privacy.ledger_file import LedgerEntry, LedgerError, LedgerFile
 from tfdp.privacy.settings import Segment, StepSettings, common_adjacency
 
 FILE_NAME = "ledger.jsonl"
 _FORMAT = "tfdp ledger"
-
 
 # Who writes which file in this process.
 _writers: weakref.WeakValueDictionary[Path, Ledger] = weakref.WeakValueDictionary()
@@ -35,32 +33,31 @@ class LedgerBusyError(LedgerError):
 
 
 class Ledger:
-    """An append-only record of private steps, in memory or in a file.
+    """An append-only list of private steps, in memory or in a file.
 
-    Call `record` before a step runs: when it returns the update is on the disk, so that a
-    crash can make the ledger count one step too many but never one too few. Updates in a row
-    under the same settings share a line; other settings begin a new one; nothing is ever taken
-    back. Composing the lines is the accountants' business (`epsilon`).
+    Call `record` before a step runs. When it returns, the step is on the disk: a crash can make
+    the ledger count one step too many, but never one too few. Consecutive steps under the same
+    settings form a segment; nothing is ever taken back. The accountants compose the segments
+    (`epsilon`).
 
-    The file can be read by people (one line of JSON per segment), notices if it is changed or
-    cut, and takes one writer at a time: other processes are refused, and within one process the
-    latest object to open the file takes over from the one before. Each process writes segments
-    of its own, so that copies of a ledger (in checkpoints, say) can be merged without counting
-    too little.
+    The file is JSON, one line for each step. Changes and cuts are noticed when it is read. It has
+    one writer at a time: other processes get an error, and within one process the latest object
+    to open the file takes over from the one before. Each process writes segments of its own, so
+    copies of a ledger (in checkpoints, for example) can be merged without counting too little.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         """Opens a ledger for writing, and creates it if need be.
 
         Args:
-            path: the file (`*.jsonl`), or the folder of a `ledger.jsonl`. Left out, the ledger
+            path: The file (`*.jsonl`), or the folder of a `ledger.jsonl`. If None, the ledger
                 lives in memory only.
 
         Raises:
-            LedgerBusyError: another process is writing it.
-            LedgerError: the file was changed or damaged, or removed while an object of this
+            LedgerBusyError: Another process is writing it.
+            LedgerError: The file was changed or damaged, or removed while an object of this
                 process had it open.
-            OSError: the file cannot be read or written.
+            OSError: The file cannot be read or written.
         """
         self._mutex = threading.Lock()
         self._entries: list[LedgerEntry] = []
@@ -75,25 +72,23 @@ class Ledger:
     def _open(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _opening:
-            file, lock = LedgerFile(path), _lock(path)
-            self._finalizer = weakref.finalize(self, _release, file, lock)
+            lock = _lock(path)
             try:
-                if path.exists():
-                    self._entries = _ledger_file.read(path)
-                file.write(self._entries)
+                file = LedgerFile(path)
             except BaseException:
-                self._finalizer()
+                lock.release()
                 raise
-            self._file, self.path = file, path
+            self._finalizer = weakref.finalize(self, _release, file, lock)
+            self._entries, self._file, self.path = file.entries, file, path
             _writers[path] = self
 
     def _hand_over(self) -> FileLock | None:
         """Gives its lock to another object of this process, and records nothing from now on.
 
-        All that it ever recorded is in the file by then. None if it has no lock to give.
+        Everything that it recorded is in the file by then. Returns None if it has no lock.
 
         Raises:
-            LedgerError: the file is not what it wrote, so that entries would be lost.
+            LedgerError: The file is not what it wrote, so entries would be lost.
         """
         with self._mutex:
             if self._pid != os.getpid() or self._file is None or not self._finalizer.alive:
@@ -107,46 +102,48 @@ class Ledger:
                     "them. Put the file back; to begin a new one, close() the other first."
                 ) from error
             detached = self._finalizer.detach()
-            assert detached is not None
+            if detached is None:
+                return None
+            file, lock = detached[2]
+            file.close()
             self._taken_over = True
-            self._file.close()
-            return detached[2][1]
+            return lock
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Ledger:
-        """A copy in memory of a ledger on disk, also while another process writes it.
+        """Returns a copy in memory of a ledger on disk; another process may be writing it.
 
         Raises:
-            FileNotFoundError: there is none.
-            LedgerError: the file was changed or damaged.
+            FileNotFoundError: There is none.
+            LedgerError: The file was changed or damaged.
         """
         ledger = cls()
-        ledger._entries = _ledger_file.read(_file_path(path))
+        ledger._entries = ledger_file.read(_file_path(path))
         return ledger
 
     def record(
-        self, settings: StepSettings, *, stream: str | None = None, update: int | None = None
+        self, settings: StepSettings, *, stream: str | None = None, step: int | None = None
     ) -> None:
-        """Records that one more update is about to be made.
+        """Records that one more step is about to be made.
 
-        When it returns the update is on the disk (about a millisecond on a fast one).
+        When it returns, the step is on the disk (a fraction of a millisecond on a fast one).
 
         Args:
-            settings: what the update does.
-            stream: a name for the run's randomness, such as a fingerprint of its key.
-            update: the update's number in that stream. Give both, or neither. Making a step
-                again that the ledger holds under the same settings, stream and number costs
-                nothing: a pure function of the same inputs releases nothing new. Only give
-                them if sample and noise are such functions of stream and number.
+            settings: What the step does.
+            stream: A name for the run's randomness, such as a fingerprint of its key.
+            step: The step's number in that stream. Give both, or neither. Making a step again
+                that the ledger holds under the same settings, stream and number is free: a pure
+                function of the same inputs releases nothing new. Only give them if sample and
+                noise are such functions of stream and number.
 
         Raises:
-            ValueError: the update cannot be composed with what is in the ledger, or only one of
-                `stream` and `update` is given.
-            LedgerError: the file was changed, or the ledger is closed.
+            ValueError: The step cannot be composed with what is in the ledger, or only one of
+                `stream` and `step` is given.
+            LedgerError: The file was changed, or the ledger is closed.
         """
-        if (stream is None) != (update is None):
-            raise ValueError("stream and update go together: give both or neither.")
-        number = 0 if update is None else checks.non_negative_int("update", update)
+        if (stream is None) != (step is None):
+            raise ValueError("stream and step go together: give both or neither.")
+        number = 0 if step is None else checks.non_negative_int("step", step)
         with self._mutex:
             self._check_open()
             if stream is not None and any(
@@ -157,7 +154,7 @@ class Ledger:
                 self._begin(settings, stream, number)
 
     def _continue(self, settings: StepSettings, stream: str | None, number: int) -> bool:
-        """Counts the update in the last segment if it belongs there."""
+        """Counts the step in the last segment if it belongs there."""
         last = self._entries[-1] if self._entries else None
         if last is None or last.id != self._own:
             return False
@@ -165,24 +162,26 @@ class Ledger:
             return False
         if stream is not None and number != last.first + last.steps:
             return False
-        last = dataclasses.replace(last, steps=last.steps + 1)
         if self._file:
-            self._file.count(last)
-        self._entries[-1] = last
+            self._file.count(last.steps + 1)
+        self._entries[-1] = dataclasses.replace(last, steps=last.steps + 1)
         return True
 
     def _begin(self, settings: StepSettings, stream: str | None, number: int) -> None:
-        """Opens a new segment with the update in it."""
+        """Opens a new segment with the step in it."""
         common_adjacency([*self.segments(), Segment(settings, 1)])
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         entry = LedgerEntry(secrets.token_hex(8), now, settings, 1, stream, number)
-        self._replace([*self._entries, entry])
+        self._own = None  # should this be interrupted, no count may go to the wrong segment
+        if self._file:
+            self._file.begin(entry)
+        self._entries = [*self._entries, entry]
         self._own = entry.id
 
     def begin_segment(self) -> None:
         """Makes the next step begin a new segment, whatever its settings.
 
-        Call it at the start of a pass over data that nobody samples ("none"): how often a record
+        Call it at the start of a pass over data that is not sampled ("none"): how often an example
         was used is counted per segment.
         """
         self._own = None
@@ -200,14 +199,14 @@ class Ledger:
 
     @property
     def entries(self) -> tuple[LedgerEntry, ...]:
-        """The lines of the ledger, oldest first."""
+        """The segments of the ledger, oldest first."""
         return tuple(self._entries)
 
     def segments(self) -> list[Segment]:
-        """What the accountants need: the steps by settings.
+        """Returns what the accountants need: the steps by settings.
 
         Sampled steps under equal settings are added up, whichever process made them. Passes
-        that nobody sampled stay apart, because each begins anew.
+        without sampling stay apart, because each begins anew.
         """
         steps: dict[tuple[StepSettings, str], int] = {}
         for entry in self._entries:
@@ -217,19 +216,19 @@ class Ledger:
         return [Segment(settings, count) for (settings, _), count in steps.items()]
 
     def epsilon(self, delta: float, accountant: str = "auto") -> Guarantee:
-        """The guarantee of everything recorded so far; see `tfdp.privacy.epsilon`."""
+        """Returns the guarantee of everything recorded so far; see `tfdp.privacy.epsilon`."""
         return account(self.segments(), delta, accountant)
 
     def merge(self, other: Ledger | Mapping[str, Any]) -> None:
-        """Takes in what another ledger knows, a checkpoint's copy for example.
+        """Adds what another ledger knows, a checkpoint's copy for example.
 
         Segments that both know count once, with the larger of the two numbers; all others are
         added. Older and newer copies of one ledger thus merge into the newer, and histories of
         different runs add up: the result never counts too little.
 
         Raises:
-            LedgerError: the two disagree on what a segment did.
-            ValueError: the two cannot be composed.
+            LedgerError: The two disagree on what a segment did.
+            ValueError: The two cannot be composed.
         """
         if not isinstance(other, Ledger):
             other = Ledger.from_dict(other)
@@ -237,28 +236,31 @@ class Ledger:
             self._check_open()
             merged = _union(self._entries, other._entries)
             common_adjacency(Segment(entry.settings, entry.steps) for entry in merged)
-            if merged != self._entries:
-                self._replace(merged)
+            news = [entry for entry in merged if entry not in self._entries]
+            if news:
                 self._own = None
+                if self._file:
+                    self._file.merge(news)
+                self._entries = merged
 
     def to_dict(self) -> dict[str, Any]:
-        """The ledger as plain JSON values, to be carried inside a checkpoint or a model."""
+        """Returns the ledger as plain JSON values, to be kept inside a checkpoint or a model."""
         return {
             "format": _FORMAT,
-            "version": _ledger_file.VERSION,
+            "version": ledger_file.VERSION,
             "segments": [entry.to_dict() for entry in self._entries],
         }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Ledger:
-        """A ledger in memory from `to_dict`; further steps go to segments of their own.
+        """Returns a ledger in memory from `to_dict`; further steps go to segments of their own.
 
         Raises:
-            LedgerError: the values do not describe a ledger.
+            LedgerError: The values do not describe a ledger.
         """
         ledger = cls()
         try:
-            if (values["format"], values["version"]) != (_FORMAT, _ledger_file.VERSION):
+            if (values["format"], values["version"]) != (_FORMAT, ledger_file.VERSION):
                 raise ValueError("unknown format or version")
             ledger._entries = [LedgerEntry.from_dict(entry) for entry in values["segments"]]
         except (KeyError, TypeError, ValueError) as error:
@@ -266,7 +268,7 @@ class Ledger:
         return ledger
 
     def close(self) -> None:
-        """Lets the file go, so that another process may write it; harmless if done before."""
+        """Closes the file, so that another process may write it; harmless if done before."""
         if self.path is not None:
             self._finalizer()
 
@@ -280,23 +282,18 @@ class Ledger:
         where = self.path or "in memory"
         return f"<Ledger {where}: {self.steps} steps in {len(self._entries)} segments>"
 
-    def _replace(self, entries: list[LedgerEntry]) -> None:
-        if self._file:
-            self._file.write(entries)
-        self._entries = entries
-
     def _check_open(self) -> None:
         if self._pid != os.getpid():
             raise LedgerError(
                 f"the ledger is that of process {self._pid}, and this is {os.getpid()}, forked "
-                "from it: what it records, the other would not know. Train in the process that "
-                "made the ledger, or with Ledger.from_dict(ledger.to_dict()), and compose both."
+                "from it: the other process would not know what it records. Train in the process "
+                "that made the ledger, or with Ledger.from_dict(ledger.to_dict()), and compose "
+                "both."
             )
         if self._taken_over:
             raise LedgerError(
                 f"another Ledger of this process was opened on {self.path} and has taken it over: "
-                "record there. (A model compiled with this one is compiled again with the new "
-                "one; nothing was lost.)"
+                "record there. (Compile the model again with the new one; nothing was lost.)"
             )
         if self.path is not None and not self._finalizer.alive:
             raise LedgerError(f"the ledger {self.path} is closed; open it again to record.")
@@ -309,10 +306,10 @@ def _file_path(path: str | os.PathLike[str]) -> Path:
 
 
 def _lock(path: Path) -> FileLock:
-    """The lock of a ledger's file, taken over where this very process holds it.
+    """Returns the lock of a ledger's file, taken over where this very process holds it.
 
     Raises:
-        LedgerBusyError: another process holds it.
+        LedgerBusyError: Another process holds it.
     """
     try:
         return FileLock(path.with_name(path.name + ".lock"))

@@ -1,7 +1,7 @@
 """Gaussian noise drawn once per step, from keys that never repeat.
 
 Nothing is stored but a key and a step: the seed of the noise of one weight in one step is a
-cryptographic hash of (key, run, update, weight), so draws are independent across weights, steps
+cryptographic hash of (key, run, step, weight), so draws are independent across weights, steps
 and runs, and equal on every replica.
 """
 
@@ -25,7 +25,7 @@ class NoiseKey:
     """Key of a run's noise.
 
     Attributes:
-      secret: 16 bytes; whoever knows them can take the noise off again.
+      secret: 16 bytes; whoever knows them can remove the noise again.
       fixed: Whether the key comes from a seed that someone chose, which is for tests only.
     """
 
@@ -51,19 +51,17 @@ class NoiseKey:
         """Returns the key as a 128-bit integer."""
         return int.from_bytes(self.secret, "little")
 
-    def seeds(self, update: int, count: int) -> np.ndarray:
+    def seeds(self, step: int, count: int) -> np.ndarray:
         """Returns the seeds of ``count`` weights in a step, ``[count, 2]`` int64."""
         digests = [
-            hashlib.blake2b(f"{update}/{i}".encode(), key=self.secret, digest_size=16).digest()
+            hashlib.blake2b(f"{step}/{i}".encode(), key=self.secret, digest_size=16).digest()
             for i in range(count)
         ]
         return np.frombuffer(b"".join(digests), dtype="<i8").reshape(count, 2).astype(np.int64)
 
-    def integers(
-        self, update: int, weight: int, shape: Sequence[int], deviation: int
-    ) -> np.ndarray:
+    def integers(self, step: int, weight: int, shape: Sequence[int], deviation: int) -> np.ndarray:
         """Returns the grid noise of one weight in a step: int64, discrete Gaussian."""
-        name = f"grid/{update}/{weight}".encode()
+        name = f"grid/{step}/{weight}".encode()
         seed = hashlib.blake2b(name, key=self.secret, digest_size=32).digest()
         return discrete_gaussian(math.prod(shape), deviation, seed).reshape(shape)
 
@@ -89,10 +87,10 @@ def privatize(
 
     Args:
       clipped_sums: Sums over *all* microbatches and replicas of a step.
-      clip_norm: Sensitivity C of the sum under adding or removing one record.
+      clip_norm: Sensitivity C of the sum under adding or removing one example.
       noise_multiplier: Noise standard deviation in units of C.
-      expected_batch_size: The divisor: a public constant, never the realised batch.
-      seeds: ``[len(clipped_sums), 2]`` int64, from ``NoiseKey.seeds`` of this update.
+      expected_batch_size: The divisor: a public constant, never the realized batch size.
+      seeds: ``[len(clipped_sums), 2]`` int64, from ``NoiseKey.seeds`` of this step.
 
     Returns:
       ``(sum + N(0, (noise_multiplier * clip_norm)^2)) / expected_batch_size``, in at least
@@ -119,7 +117,7 @@ def privatize_on_grid(
       clipped_sums: Sums over *all* microbatches and replicas of a step.
       noise: One int64 tensor per sum, from ``NoiseKey.integers``, in steps of the grid.
       step: The grid's step, a power of two.
-      expected_batch_size: The divisor: a public constant, never the realised batch.
+      expected_batch_size: The divisor: a public constant, never the realized batch size.
 
     Returns:
       ``step * (round(sum / step) + noise) / expected_batch_size``, in at least float32. Before

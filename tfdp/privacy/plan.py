@@ -1,7 +1,8 @@
-"""The plan of a private training run: the one object that fixes sampling, noise and cost."""
+"""The plan of a private training run: it fixes sampling, clipping, noise and the guarantee."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import math
@@ -11,62 +12,38 @@ from typing import Any
 
 from tfdp import checks
 from tfdp.privacy import calibration
-from tfdp.privacy._delta import checked_delta
-from tfdp.privacy.accounting import ACCOUNTANTS, Guarantee
+from tfdp.privacy.accounting import ACCOUNTANTS, Guarantee, checked_delta
 from tfdp.privacy.accounting import epsilon as account
 from tfdp.privacy.clipping import FlatClipping, settled
 from tfdp.privacy.settings import Segment, StepSettings
 
 _MILESTONES = 20
+#: Fields of the settings that are arguments of the plan.
+_OF_SETTINGS = tuple(field.name for field in dataclasses.fields(StepSettings))
 
 
 @dataclasses.dataclass(frozen=True, init=False)
 class PrivacyPlan:
-    """How many noisy steps will be made, on whom, and what they cost.
+    """How many noisy steps will be made, on what data, and what they cost.
 
     Exactly one of `epsilon` (with `delta`) and `noise_multiplier` is given; the other follows.
     The same numbers drive sampling, clipping, noise and the report, so they cannot disagree.
 
     Attributes:
-        num_examples: number of records, N. It must be public: state it, do not take `len(data)`
-            of data whose size is secret.
-        batch_size: expected number of records in a step, B.
-        steps: number of steps, T.
-        clip_norm: the largest norm of one record's contribution, C. Given by layer, as in
-            ``{"encoder": 0.1, "head": 0.2}``, layers are clipped apart, and C is the root of the
-            sum of squares.
-        delta: the delta of the guarantee, or None if no guarantee is asked for.
-        noise_multiplier: s. The noise on the clipped *sum* has standard deviation s * C.
-        target_epsilon: the epsilon that was asked for, or None.
-        sampling: "poisson", "full_batch" (what "poisson" becomes at B = N), "fixed_size",
-            "none" or "arbitrary"; see `StepSettings`.
-        adjacency: which data sets count as neighbours; see `StepSettings`.
+        settings: What each step does, as the ledger records it: number of examples N, expected
+            batch size B, noise multiplier, clip norm C, sampling, adjacency, secure noise,
+            examples per user and clipping. Each of them is an attribute of the plan, too.
+        steps: Number of steps, T.
+        delta: The delta of the guarantee, or None if no guarantee is asked for.
+        target_epsilon: The epsilon that was asked for, or None.
         accountant: "auto" (the tightest valid one), "gaussian", "pld" or "rdp".
-        secure: whether noise is drawn exactly, in integers on a grid, so that attacks on
-            floating-point noise do not apply; see `tfdp.privacy.grid`. Drawing it takes 14 times
-            the processor time of floating-point noise (0.2 s for a million weights), and the same
-            epsilon needs 0.006 % more of it.
-        examples_per_user: None protects each record by itself. A number protects a person with
-            all their records, of which a step uses at most so many: `num_examples` and
-            `batch_size` then count persons, and `fit` needs `user_ids`.
-        clipping: "flat" (``min(1, C / norm)``), "automatic", "per_layer" or "quantile" (C follows
-            a quantile of the norms, at a cost that is within the same epsilon); or one of
-            `AutomaticClipping`, `PerLayerClipping` and `QuantileClipping`, with arguments.
     """
 
-    num_examples: int
-    batch_size: int
+    settings: StepSettings
     steps: int
-    clip_norm: float
     delta: float | None
-    noise_multiplier: float
     target_epsilon: float | None
-    sampling: str
-    adjacency: str
     accountant: str
-    secure: bool
-    examples_per_user: int | None
-    clipping: FlatClipping
 
     def __init__(
         self,
@@ -83,22 +60,42 @@ class PrivacyPlan:
         secure: bool = False,
         examples_per_user: int | None = None,
         clipping: FlatClipping | Mapping[str, Any] | str = "flat",
-        target_epsilon: None = None,
     ) -> None:
-        """Checks everything, and calibrates the noise if epsilon is given (a second or two).
+        """Checks everything, and calibrates the noise if epsilon is given (up to 5 seconds).
+
+        Args:
+            num_examples: Number of examples, N. It must be public: state it, do not take
+                `len(data)` of data whose size is secret.
+            batch_size: Expected number of examples in a step, B.
+            steps: Number of steps, T.
+            clip_norm: The largest norm of one example's contribution, C. Given by layer, as in
+                ``{"encoder": 0.1, "head": 0.2}``, each layer is clipped by itself, and C is the
+                root of the sum of squares.
+            epsilon: The target for the whole plan.
+            delta: The delta of the guarantee, commonly below 1/N.
+            noise_multiplier: s. The noise on the clipped *sum* has standard deviation s * C.
+            sampling: "poisson", "full_batch" (what "poisson" becomes at B = N), "fixed_size",
+                "none" or "arbitrary"; see `StepSettings`.
+            accountant: "auto" (the tightest valid one), "gaussian", "pld" or "rdp".
+            adjacency: Which data sets count as neighbors; see `StepSettings`.
+            secure: Whether noise is drawn exactly, in integers on a grid, so that attacks on
+                floating-point noise do not apply; see `tfdp.privacy.grid`. Drawing it takes 14
+                times the processor time of floating-point noise (0.2 s for a million weights),
+                and the same epsilon needs 0.006 % more of it.
+            examples_per_user: If None, each example is protected by itself. A number protects a
+                user with all their examples, of which a step uses at most so many:
+                `num_examples` and `batch_size` then count users, and `fit` needs `user_ids`.
+            clipping: "flat" (``min(1, C / norm)``), "automatic", "per_layer" or "quantile" (C
+                follows a quantile of the norms, at a cost that is within the same epsilon); or
+                one of `AutomaticClipping`, `PerLayerClipping` and `QuantileClipping`, with
+                arguments.
 
         Raises:
-            TypeError: a number is of the wrong kind.
-            ValueError: a number is out of range, both or none of `epsilon` and
+            TypeError: A number is of the wrong kind.
+            ValueError: A number is out of range, both or none of `epsilon` and
                 `noise_multiplier` are given, `epsilon` is given without `delta`, or `secure`
                 without noise.
         """
-        if target_epsilon is not None:  # an attribute, which dataclasses.replace passes on
-            raise TypeError(
-                f"target_epsilon={target_epsilon}: dataclasses.replace cannot say whether the "
-                "noise or epsilon is to stay. Use plan.replace(...), which keeps epsilon; or give "
-                "PrivacyPlan(...) one of epsilon and noise_multiplier."
-            )
         if (epsilon is None) == (noise_multiplier is None):
             raise ValueError(
                 "give exactly one of epsilon and noise_multiplier and leave the other None, got "
@@ -106,71 +103,95 @@ class PrivacyPlan:
             )
         steps = checks.positive_int("steps", steps)
         checks.one_of("accountant", accountant, ACCOUNTANTS)
-        noise = 0.0 if noise_multiplier is None else noise_multiplier
-        bound, way = settled(clip_norm, None if clipping == "flat" else clipping)
-        # Whatever the way of clipping, it costs what the noise multiplier says.
-        flat = StepSettings(
-            num_examples,
-            batch_size,
-            noise,
-            bound,
-            sampling,
-            adjacency or "",
-            secure,
-            examples_per_user,
+        norm, way = settled(clip_norm, None if clipping == "flat" else clipping)
+        step = StepSettings(
+            num_examples=num_examples,
+            batch_size=batch_size,
+            noise_multiplier=0.0 if noise_multiplier is None else noise_multiplier,
+            clip_norm=norm,
+            sampling=sampling,
+            adjacency=adjacency or "",
+            secure=secure,
+            examples_per_user=examples_per_user,
         )
-        settings = dataclasses.replace(flat, clipping=way)
         if secure and noise_multiplier == 0:
             raise ValueError("secure=True is about noise, and noise_multiplier is 0: raise it.")
         if delta is not None:
-            delta = _checked_delta(delta, settings.num_examples)
+            delta = _public_delta(delta, step.num_examples)
         if epsilon is not None:
             epsilon = checks.positive("epsilon", epsilon)
             if delta is None:
                 raise ValueError("epsilon needs a delta: give delta, commonly below 1/N.")
-            noise = _calibrated(epsilon, delta, flat, steps, accountant)
-            settings = dataclasses.replace(settings, noise_multiplier=noise)
-        values = {
-            **settings.to_dict(),
-            "secure": settings.secure,
-            "examples_per_user": settings.examples_per_user,
-            "clipping": way,
-            "steps": steps,
-            "delta": delta,
-            "target_epsilon": epsilon,
-            "accountant": accountant,
-        }
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
-
-    @property
-    def settings(self) -> StepSettings:
-        """The settings of each step, as the ledger records them."""
-        return StepSettings(
-            self.num_examples,
-            self.batch_size,
-            self.noise_multiplier,
-            self.clip_norm,
-            self.sampling,
-            self.adjacency,
-            self.secure,
-            self.examples_per_user,
-            self.clipping,
+            # However examples are clipped, the noise multiplier alone decides the cost.
+            noise = _calibrated(epsilon, delta, step, steps, accountant)
+            step = dataclasses.replace(step, noise_multiplier=noise)
+        step = dataclasses.replace(step, clipping=way)
+        vars(self).update(  # frozen: set once, here
+            settings=step,
+            steps=steps,
+            delta=delta,
+            target_epsilon=epsilon,
+            accountant=accountant,
         )
 
     @property
+    def num_examples(self) -> int:
+        """Number of examples, or of users, N."""
+        return self.settings.num_examples
+
+    @property
+    def batch_size(self) -> int:
+        """Expected batch size, B."""
+        return self.settings.batch_size
+
+    @property
+    def noise_multiplier(self) -> float:
+        """Standard deviation of the noise on the clipped sum, in clip norms."""
+        return self.settings.noise_multiplier
+
+    @property
+    def clip_norm(self) -> float:
+        """The largest norm of one example's contribution to the sum, C."""
+        return self.settings.clip_norm
+
+    @property
+    def sampling(self) -> str:
+        """How the examples of a step are chosen."""
+        return self.settings.sampling
+
+    @property
+    def adjacency(self) -> str:
+        """Which data sets count as neighbors."""
+        return self.settings.adjacency
+
+    @property
+    def secure(self) -> bool:
+        """Whether noise is drawn exactly, on a grid."""
+        return self.settings.secure
+
+    @property
+    def examples_per_user(self) -> int | None:
+        """The most examples of a user in a step; None where each example is protected alone."""
+        return self.settings.examples_per_user
+
+    @property
+    def clipping(self) -> FlatClipping:
+        """How examples are clipped below the bound C."""
+        return self.settings.clipping
+
+    @property
     def sampling_probability(self) -> float:
-        """Chance of a given record to be in a step, q = B / N."""
-        return self.batch_size / self.num_examples
+        """Probability of a given example to be in a step, q = B / N."""
+        return self.settings.sampling_probability
 
     @property
     def denominator(self) -> float:
         """What the noisy sum is divided by: the expected batch size, a public constant.
 
-        Never the realised batch: how many records a Poisson draw took depends on who is in the
-        data, and dividing by it would let one record rescale all the others, and the noise.
-        Nor anything computed from the private data's length, which tells neighbours apart.
-        A batch of 10 where 16 were expected is divided by 16 like any other.
+        Never the realized batch size: how many examples a Poisson draw took depends on who is in
+        the data, and dividing by it would let one example rescale all the others, and the noise.
+        Nor anything computed from the private data's length, which tells neighbors apart. A
+        batch of 10 where 16 were expected is divided by 16 like any other.
         """
         return float(self.batch_size)
 
@@ -179,22 +200,25 @@ class PrivacyPlan:
         """Epsilon of the whole plan. At or below `target_epsilon` if there is one.
 
         Raises:
-            ValueError: the plan has no delta.
+            ValueError: The plan has no delta.
         """
         return self.guarantee().epsilon
 
     def guarantee(self, steps: int | None = None, accountant: str | None = None) -> Guarantee:
-        """The guarantee after a number of steps, with the accountant that gave it.
+        """Returns the guarantee after a number of steps, with the accountant that gave it.
 
         Args:
-            steps: number of steps, 0 or more; all of the plan's if left out.
-            accountant: another accountant than the plan's own.
+            steps: Number of steps, 0 or more; all of the plan's if None.
+            accountant: Another accountant than the plan's own.
+
+        Raises:
+            ValueError: The plan has no delta.
         """
         steps = self.steps if steps is None else checks.non_negative_int("steps", steps)
         return _guarantee(self.settings, steps, self._delta(), accountant or self.accountant)
 
     def epsilon_after(self, steps: int, accountant: str | None = None) -> float:
-        """Epsilon after a number of steps.
+        """Returns epsilon after a number of steps.
 
         With "rdp" or at q = 1 a call takes well under a millisecond. With "pld", or "auto"
         under Poisson sampling, the first takes up to a second and each new number of steps
@@ -203,18 +227,18 @@ class PrivacyPlan:
         return self.guarantee(steps, accountant).epsilon
 
     def epsilon_bound(self, steps: int) -> float:
-        """A valid and quick upper bound on epsilon after `steps`, for progress displays.
+        """Returns a valid and quick upper bound on epsilon after `steps`, for progress displays.
 
-        It never falls as steps go by, and at the last step it is the plan's final epsilon. It
-        is the cheap Renyi figure, capped by the plan's accountant at the next of twenty
-        milestones: more steps never cost less. Twenty calls out of all take some hundredths of
-        a second, the others under a millisecond.
+        It never falls as steps go by, and at the last step it is the plan's final epsilon. It is
+        the cheap Rényi figure, capped by the plan's accountant at the next of twenty milestones:
+        more steps never cost less. Twenty calls in all take some hundredths of a second, the
+        others under a millisecond.
         """
         steps = checks.non_negative_int("steps", steps)
         if steps == self.steps:
             return self.epsilon
-        share = max(1, math.ceil(self.steps / _MILESTONES))
-        milestone = math.ceil(steps / share) * share
+        stretch = max(1, math.ceil(self.steps / _MILESTONES))
+        milestone = math.ceil(steps / stretch) * stretch
         delta = self._delta()
         there = _guarantee(self.settings, milestone, delta, self.accountant, quickly=True).epsilon
         if steps <= self.steps:
@@ -222,60 +246,73 @@ class PrivacyPlan:
         return min(self.epsilon_after(steps, "rdp"), there)
 
     def affordable_steps(self, spent: Iterable[Segment] = ()) -> int:
-        """How many more steps of this plan fit after what has been spent already.
+        """Returns how many more steps of this plan fit after what has been spent already.
 
-        If everything so far ran under this plan's settings it is what is left of the plan's
+        If everything so far ran under this plan's settings, it is what is left of the plan's
         steps. Otherwise it is what keeps all of it within the plan's epsilon (the target if
-        there is one), and never more than the plan's steps. Where that is infinite, the steps
-        still are a wall.
+        there is one), and never more than the plan's steps. Where that is infinite, the number
+        of steps is still a limit.
 
         Args:
-            spent: segments of the ledger.
+            spent: Segments of the ledger.
         """
         spent = [segment for segment in spent if segment.steps]
-        settings = self.settings
-        if all(segment.settings == settings for segment in spent):
-            return max(0, self.steps - sum(segment.steps for segment in spent))
-        budget = self.epsilon if self.target_epsilon is None else self.target_epsilon
+        own = sum(segment.steps for segment in spent if segment.settings == self.settings)
+        budget = math.inf
+        if any(segment.settings != self.settings for segment in spent):
+            budget = self.epsilon if self.target_epsilon is None else self.target_epsilon
         if math.isinf(budget):
-            own = sum(segment.steps for segment in spent if segment.settings == settings)
             return max(0, self.steps - own)
         return calibration.steps_for_epsilon(
-            budget, self._delta(), settings, accountant=self.accountant, spent=spent,
+            budget,
+            self._delta(),
+            self.settings,
+            accountant=self.accountant,
+            spent=spent,
             at_most=self.steps,
-        )  # fmt: skip
+        )
 
     def replace(self, **changes: Any) -> PrivacyPlan:
-        """A plan like this one but for some arguments of the constructor.
+        """Returns a plan like this one but for some arguments of the constructor.
 
         The noise is calibrated anew to the epsilon that was asked for, if one was; otherwise it
-        stays, and epsilon follows.
+        stays, and epsilon follows. `dataclasses.replace` cannot tell which of them is to stay,
+        and raises TypeError.
 
         Args:
-            **changes: arguments of the constructor.
+            **changes: Arguments of the constructor.
         """
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        target = values.pop("target_epsilon")
+        values: dict[str, Any] = {name: getattr(self, name) for name in _OF_SETTINGS}
+        values |= {"steps": self.steps, "delta": self.delta, "accountant": self.accountant}
         plain = self.clipping.kind in ("flat", "per_layer")
         if plain and isinstance(changes.get("clip_norm"), Mapping):
-            del values["clipping"]  # the new bounds by layer say how to clip
-        if target is not None and "noise_multiplier" not in changes:
-            changes = {"epsilon": target, **changes}
+            del values["clipping"]  # the new clip norms by layer say how to clip
+        if self.target_epsilon is not None and "noise_multiplier" not in changes:
+            changes = {"epsilon": self.target_epsilon, **changes}
         if "epsilon" in changes:
             del values["noise_multiplier"]
         return PrivacyPlan(**{**values, **changes})
 
     def to_dict(self) -> dict[str, Any]:
-        """The plan as plain JSON values."""
-        return {**dataclasses.asdict(self), "clipping": self.clipping.to_dict()}
+        """Returns the plan as plain JSON values."""
+        names = (
+            "num_examples batch_size steps clip_norm delta noise_multiplier target_epsilon "
+            "sampling adjacency accountant secure examples_per_user"
+        ).split()
+        values = {name: getattr(self, name) for name in names}
+        return {**values, "clipping": self.clipping.to_dict()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> PrivacyPlan:
-        """The inverse of `to_dict`; nothing is calibrated again."""
+        """Returns the plan that `to_dict` was called on; nothing is calibrated again."""
         values = dict(values)
         target = values.pop("target_epsilon", None)
-        plan = cls(**values)
-        object.__setattr__(plan, "target_epsilon", target)
+        return cls(**values).with_target(target)
+
+    def with_target(self, epsilon: float | None) -> PrivacyPlan:
+        """Returns the plan with its noise as it is, and another `target_epsilon`."""
+        plan = copy.copy(self)
+        vars(plan)["target_epsilon"] = epsilon
         return plan
 
     def _delta(self) -> float:
@@ -284,19 +321,12 @@ class PrivacyPlan:
         return self.delta
 
 
-def steps_for_epochs(epochs: float, num_examples: int, batch_size: int) -> int:
-    """Updates that make up a number of passes over the data on average: ceil(epochs * N / B)."""
-    epochs = checks.positive("epochs", epochs)
-    records = epochs * checks.positive_int("num_examples", num_examples)
-    return max(1, math.ceil(records / checks.positive_int("batch_size", batch_size) - 1e-9))
-
-
-def _checked_delta(delta: float, num_examples: int) -> float:
+def _public_delta(delta: float, num_examples: int) -> float:
     delta = checked_delta(delta)
     if delta >= 1 / num_examples:
         warnings.warn(
             f"delta {delta:g} is not below 1/num_examples ({1 / num_examples:.3g}): a mechanism "
-            "that publishes one record in full would satisfy it; use a smaller delta.",
+            "that publishes one example in full would satisfy it; use a smaller delta.",
             stacklevel=3,
         )
     return delta

@@ -6,17 +6,17 @@ import dataclasses
 import datetime
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from tfdp.files import write_whole
-from tfdp.privacy import _report_file as file
-from tfdp.privacy import _report_scope as scope
-from tfdp.privacy import interpretation
-from tfdp.privacy._report_text import NOISE_WORDS, summary_text
+from tfdp.privacy import interpretation, report_html, report_text
 from tfdp.privacy.accounting import epsilon as account
 from tfdp.privacy.accounting import (
     epsilon_by_accountant,
@@ -24,39 +24,27 @@ from tfdp.privacy.accounting import (
     tensorflow_privacy_statement,
 )
 from tfdp.privacy.groups import epsilon_of_group
-from tfdp.privacy.html import render
 from tfdp.privacy.ledger import Ledger
 from tfdp.privacy.plan import PrivacyPlan
-from tfdp.privacy.settings import Segment, common_adjacency
+from tfdp.privacy.settings import Segment, StepSettings, common_adjacency
 
+FILE_NAME = "privacy_report.json"
 SCHEMA_VERSION = 1
-NOISE_CONVENTION = (
-    "standard deviation on the clipped sum = noise_multiplier * l2_norm_clip; the noisy sum is "
-    "then divided by expected_batch_size"
-)
-ADAPTIVE_NOISE_CONVENTION = (
-    "noise_multiplier is what the sum and the count of unclipped records cost together; standard "
-    "deviation on the clipped sum = gradient_noise_multiplier * the clip norm of the moment, which "
-    "starts at l2_norm_clip; the noisy sum is then divided by expected_batch_size"
-)
-CHANGED_NOTE = (
-    "some steps ran under other settings than the plan's; epsilon counts them all, the single "
-    "settings are listed under segments"
-)
-SEED_NOTE = (
-    "a fixed seed was used: whoever knows the seed can take the noise off again, so this run is "
-    "a test and carries no guarantee against them; releases that share a seed share their noise: "
-    "their difference has none, and composition does not hold for them"
-)
-# Keys that the schema gained, and what reports without them mean.
-_LATER_KEYS: dict[str, Any] = {
-    "noise_mechanism": NOISE_WORDS[False],
-    "epsilon_of_groups": {},
-    "public_data": [],
-    "assumptions": None,
-}
 _GROUPS = (2, 4, 8)
 _PACKAGES = ("tensorflow", "keras", "tensorflow-privacy", "dp-accounting", "numpy", "scipy")
+# What other code relies on in a report that is read; a number may be None.
+_KINDS = {
+    "notes": "list",
+    "segments": "list of segments",
+    "versions": "table",
+    "counts": "table",
+    "attacker_true_positive_rate": "table",
+    "epsilon_of_groups": "table",
+    "target_epsilon": "number",
+    "epsilon": "number",
+    "steps": "number",
+    "planned_steps": "number",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,8 +52,8 @@ class PrivacyReport:
     """A report as a dictionary of plain values; see `build_report` for the keys.
 
     Attributes:
-        values: the content. Figures that cannot be had are None; infinite ones are infinite
-            floats here and the string "inf" in JSON.
+        values: The content. Unknown figures are None; infinite ones are infinite floats here and
+            the string "inf" in JSON.
     """
 
     values: dict[str, Any]
@@ -86,9 +74,13 @@ class PrivacyReport:
     def __str__(self) -> str:
         return self.summary_text()
 
+    def summary_text(self) -> str:
+        """Returns the guarantee in a few lines, for the end of a run."""
+        return report_text.summary_text(self.values)
+
     def to_dict(self) -> dict[str, Any]:
-        """The content as values that JSON can hold (infinities as the string "inf")."""
-        return file.to_json(self.values)
+        """Returns the content as values that JSON can hold (infinities as the string "inf")."""
+        return to_json(self.values)
 
     def write_json(self, path: str | os.PathLike[str]) -> None:
         """Writes the content as JSON, whole or not at all."""
@@ -97,26 +89,40 @@ class PrivacyReport:
     def write_html(self, path: str | os.PathLike[str]) -> None:
         """Writes the content for people: one file that opens offline, on any screen.
 
-        Epsilon against steps is computed for its curve, a few seconds of work. The page bears
-        the day on which it was made; the JSON does not, so that it can be made again to the byte.
+        Epsilon against steps is computed for its curve, a few seconds of work. The page states
+        the day on which it was made; the JSON does not, so it can be made again to the byte.
         """
         today = datetime.datetime.now(datetime.UTC).date()
-        write_whole(path, render(self.values, today))
+        write_whole(path, report_html.render(self.values, today))
 
     @classmethod
     def read_json(cls, path: str | os.PathLike[str]) -> PrivacyReport:
-        """The inverse of `write_json`.
+        """Returns the report that `write_json` wrote.
 
         Raises:
-            FileNotFoundError: there is no such file.
-            ValueError: it is not a privacy report, or one of another schema version.
+            FileNotFoundError: There is no such file.
+            ValueError: It is not a privacy report, or one of another schema version.
         """
-        values = file.read_values(path, SCHEMA_VERSION)
-        return cls({**_LATER_KEYS, "examples_per_user": _unit_of_segments(values), **values})
-
-    def summary_text(self) -> str:
-        """The guarantee in a few lines, for the end of a run."""
-        return summary_text(self.values)
+        path = Path(path)
+        if not path.is_file():
+            raise FileNotFoundError(f"there is no privacy report {path}.")
+        wrong = f"{path} is not a privacy report:"
+        try:
+            values = json.loads(path.read_bytes())
+        except ValueError as error:
+            raise ValueError(f"{wrong} it holds no JSON ({error}).") from error
+        if not isinstance(values, dict) or "schema_version" not in values:
+            raise ValueError(f"{wrong} it has no schema_version.")
+        if values["schema_version"] != SCHEMA_VERSION:
+            raise ValueError(
+                f"{path} has schema version {values['schema_version']!r}, and this tfdp reads "
+                f"version {SCHEMA_VERSION}: use the tfdp that wrote it, or make the report anew."
+            )
+        values = _from_json(values)
+        for key, kind in _KINDS.items():
+            if key in values and not _is(kind, values[key]):
+                raise ValueError(f"{wrong} {key} is {values[key]!r}, expected a {kind}.")
+        return cls(values)
 
 
 def build_report(
@@ -129,48 +135,47 @@ def build_report(
     notes: Sequence[str] = (),
     public: Sequence[str] = (),
 ) -> PrivacyReport:
-    """The report on what the ledger holds; the plan supplies delta and what was intended.
+    """Returns the report on what the ledger holds; the plan supplies delta and what was intended.
 
     Keys: schema_version; epsilon, delta, accountant, target_epsilon, epsilon_rdp, epsilon_pld,
     epsilon_gaussian (None where that accountant has no answer), epsilon_without_amplification;
-    noise_multiplier, l2_norm_clip, clipping, sensitivity (of the sum: how far one record moves
-    it), gradient_noise_multiplier and count_noise_standard_deviation (which differ from the noise
+    noise_multiplier, clip_norm, clipping, sensitivity (of the sum: how far one example moves it),
+    gradient_noise_multiplier and count_noise_standard_deviation (which differ from the noise
     multiplier and None if the clip norm follows a quantile), noise_standard_deviation,
     noise_convention, noise_mechanism; sampling, sampling_probability, expected_batch_size,
     num_examples, adjacency; steps (steps made), planned_steps, expected_epochs,
-    expected_coverage; attacker_true_positive_rate (by false positive rate); epsilon_of_groups (at
-    most, by number of records, or of persons); unit, examples_per_user (None where a unit is one
-    record), covered, not_covered, assumptions, public_data, notes; segments (of the ledger),
-    counts, tensorflow_privacy_statement (None where persons are protected: it speaks of records),
+    expected_coverage; attacker_true_positive_rate (by false-positive rate); epsilon_of_groups (at
+    most, by number of examples, or of users); unit, examples_per_user (None where a unit is one
+    example), covered, not_covered, assumptions, public_data, notes; segments (of the ledger),
+    counts, tensorflow_privacy_statement (None where users are protected: it speaks of examples),
     versions.
 
     Args:
-        plan: the plan of the run; it must have a delta.
-        ledger: the steps that were made. Epsilon comes from them, not from the plan, and the
+        plan: The plan of the run; it must have a delta.
+        ledger: The steps that were made. Epsilon comes from them, not from the plan, and the
             settings are those of the latest of them.
-        counts: further counts to carry, such as unreadable records by reason.
-        fixed_seed: whether sampling or noise came from a seed that somebody chose. Of steps
+        counts: Further counts to state, such as unreadable examples by reason.
+        fixed_seed: Whether sampling or noise came from a seed that somebody chose. Of steps
             whose entries name their stream of randomness the ledger knows that by itself.
-        unit: what one record, or one person's group id, stands for.
-        notes: further remarks.
-        public: public data that shaped the model: they cost nothing, and are named.
+        unit: What one example, or one user id, stands for.
+        notes: Further remarks.
+        public: Public data that shaped the model: they are free, and are named.
 
     Raises:
-        ValueError: the plan has no delta.
+        ValueError: The plan has no delta.
     """
     if plan.delta is None:
         raise ValueError("a report needs a delta: give the plan its delta, commonly below 1/N.")
     segments = [segment for segment in ledger.segments() if segment.steps]
-    guarantee = account(segments, plan.delta, plan.accountant)
-    by_accountant = epsilon_by_accountant(segments, plan.delta)
     settings = ledger.entries[-1].settings if ledger.entries else plan.settings
     used = list(dict.fromkeys(segment.settings for segment in segments)) or [settings]
+    guarantee = account(segments, plan.delta, plan.accountant)
     fixed_seed = fixed_seed or any(entry.stream is not None for entry in ledger.entries)
     changed = any(segment.settings != plan.settings for segment in segments)
     remarks = [
         guarantee.note,
-        SEED_NOTE if fixed_seed else "",
-        CHANGED_NOTE if changed else "",
+        report_text.SEED_NOTE if fixed_seed else "",
+        report_text.CHANGED_NOTE if changed else "",
         *notes,
     ]
     return PrivacyReport(
@@ -180,40 +185,15 @@ def build_report(
             "delta": plan.delta,
             "accountant": guarantee.accountant_title,
             "target_epsilon": plan.target_epsilon,
-            **{f"epsilon_{name}": by_accountant[name] for name in ("rdp", "pld", "gaussian")},
-            "epsilon_without_amplification": epsilon_without_amplification(segments, plan.delta),
-            "noise_multiplier": settings.noise_multiplier,
-            "l2_norm_clip": settings.clip_norm,
-            "clipping": settings.clipping.to_dict(),
-            "sensitivity": settings.sensitivity * settings.clip_norm,
-            "gradient_noise_multiplier": settings.gradient_noise_multiplier,
-            "count_noise_standard_deviation": settings.count_noise,
-            "noise_standard_deviation": settings.gradient_noise_multiplier * settings.clip_norm,
-            "noise_convention": (
-                NOISE_CONVENTION if settings.count_noise is None else ADAPTIVE_NOISE_CONVENTION
-            ),
-            "noise_mechanism": NOISE_WORDS[settings.secure],
-            "sampling": settings.sampling,
-            "sampling_probability": settings.sampling_probability,
-            "expected_batch_size": settings.batch_size,
-            "num_examples": settings.num_examples,
+            **_figures(segments, plan.delta, guarantee.epsilon),
+            **_step(settings),
             "adjacency": common_adjacency(segments or [Segment(settings, 0)]),
             "steps": sum(segment.steps for segment in segments),
             "planned_steps": plan.steps,
-            "expected_epochs": interpretation.expected_epochs(segments),
-            "expected_coverage": interpretation.expected_coverage(segments),
-            "attacker_true_positive_rate": {
-                str(rate): interpretation.most_true_positives(rate, guarantee.epsilon, plan.delta)
-                for rate in (0.01, 0.001)
-            },
-            "epsilon_of_groups": {
-                str(size): epsilon_of_group(segments, plan.delta, size) for size in _GROUPS
-            },
-            "unit": scope.unit_words(settings.examples_per_user, unit),
-            "examples_per_user": settings.examples_per_user,
-            "covered": scope.covered(guarantee.epsilon),
-            "not_covered": scope.not_covered(settings.examples_per_user),
-            "assumptions": scope.assumptions(used, guarantee.epsilon),
+            "unit": report_text.protected(settings.examples_per_user, unit),
+            "covered": report_text.covered(guarantee.epsilon),
+            "not_covered": report_text.not_covered(settings.examples_per_user),
+            "assumptions": report_text.assumptions(used, guarantee.epsilon),
             "public_data": list(public),
             "notes": [remark for remark in remarks if remark],
             "segments": [entry.to_dict() for entry in ledger.entries],
@@ -224,8 +204,49 @@ def build_report(
     )
 
 
+def _figures(segments: Sequence[Segment], delta: float, epsilon: float) -> dict[str, Any]:
+    """Returns what follows from the steps by computation, besides epsilon itself."""
+    by_accountant = epsilon_by_accountant(segments, delta)
+    return {
+        **{f"epsilon_{name}": by_accountant[name] for name in ("rdp", "pld", "gaussian")},
+        "epsilon_without_amplification": epsilon_without_amplification(segments, delta),
+        "expected_epochs": interpretation.expected_epochs(segments),
+        "expected_coverage": interpretation.expected_coverage(segments),
+        "attacker_true_positive_rate": {
+            str(rate): interpretation.most_true_positives(rate, epsilon, delta)
+            for rate in (0.01, 0.001)
+        },
+        "epsilon_of_groups": {
+            str(size): epsilon_of_group(segments, delta, size) for size in _GROUPS
+        },
+    }
+
+
+def _step(settings: StepSettings) -> dict[str, Any]:
+    """Returns what the report states of the settings of a step."""
+    adaptive = settings.count_noise is not None
+    return {
+        "noise_multiplier": settings.noise_multiplier,
+        "clip_norm": settings.clip_norm,
+        "clipping": settings.clipping.to_dict(),
+        "sensitivity": settings.sensitivity * settings.clip_norm,
+        "gradient_noise_multiplier": settings.gradient_noise_multiplier,
+        "count_noise_standard_deviation": settings.count_noise,
+        "noise_standard_deviation": settings.gradient_noise_multiplier * settings.clip_norm,
+        "noise_convention": (
+            report_text.ADAPTIVE_NOISE_CONVENTION if adaptive else report_text.NOISE_CONVENTION
+        ),
+        "noise_mechanism": report_text.NOISE_MECHANISM[settings.secure],
+        "sampling": settings.sampling,
+        "sampling_probability": settings.sampling_probability,
+        "expected_batch_size": settings.batch_size,
+        "num_examples": settings.num_examples,
+        "examples_per_user": settings.examples_per_user,
+    }
+
+
 def versions() -> dict[str, str | None]:
-    """Versions of the code that the guarantee depends on."""
+    """Returns the versions of the code that the guarantee depends on."""
     found: dict[str, str | None] = {
         "tfdp": getattr(sys.modules.get("tfdp"), "__version__", None),
         "python": platform.python_version(),
@@ -238,21 +259,44 @@ def versions() -> dict[str, str | None]:
     return found
 
 
-def _unit_of_segments(values: Mapping[str, Any]) -> int | None:
-    """Of the latest segment, as a report's settings are."""
-    segments = values.get("segments")
-    return segments[-1]["settings"].get("examples_per_user") if segments else None
-
-
 def _statements(segments: Sequence[Segment], delta: float) -> str | None:
-    """tensorflow-privacy's statement on each setting by itself; it has no words for persons."""
+    """Returns tensorflow-privacy's statement on each setting; it has no words for users."""
     if any(segment.settings.examples_per_user is not None for segment in segments):
         return None
-    by_settings: dict[Any, int] = {}
+    by_settings: Counter[StepSettings] = Counter()
     for segment in segments:
-        by_settings[segment.settings] = by_settings.get(segment.settings, 0) + segment.steps
+        by_settings[segment.settings] += segment.steps
     texts = [
         tensorflow_privacy_statement(Segment(settings, steps), delta)
         for settings, steps in by_settings.items()
     ]
     return "\n\n".join(text for text in texts if text) or None
+
+
+def to_json(value: Any) -> Any:
+    """Returns the value as JSON can hold it: infinities become the string "inf"."""
+    if isinstance(value, Mapping):
+        return {str(key): to_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _from_json(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_from_json(item) for item in value]
+    return math.inf if value == "inf" else value
+
+
+def _is(kind: str, value: Any) -> bool:
+    if kind == "list of segments":
+        return isinstance(value, list) and all(
+            isinstance(each, dict) and isinstance(each.get("settings"), dict) for each in value
+        )
+    if kind == "number":
+        return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+    return isinstance(value, dict if kind == "table" else list)

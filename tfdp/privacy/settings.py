@@ -10,9 +10,9 @@ from typing import Any
 from tfdp import checks
 from tfdp.privacy.clipping import FlatClipping, QuantileClipping, settled
 
-#: How far one record moves the clipped sum, in units of the clip norm, for every pair of
+#: How far one example moves the clipped sum, in units of the clip norm, for every pair of
 #: sampling and adjacency that has an analysis. The first pair of a sampling is its default.
-#: Removing a record (or putting a blank in its place) takes one clipped gradient away;
+#: Removing an example (or putting a blank in its place) takes one clipped gradient away;
 #: replacing it takes one away and adds another, so the sum moves by up to two clip norms.
 _SENSITIVITY = {
     ("poisson", "add_or_remove_one"): 1.0,
@@ -34,7 +34,7 @@ ADJACENCIES = tuple(dict.fromkeys(adjacency for _, adjacency in _SENSITIVITY))
 
 
 def default_adjacency(sampling: str) -> str:
-    """The neighbour notion under which a sampling is analysed unless another is asked for."""
+    """Returns the adjacency under which a sampling is analyzed unless another is asked for."""
     checks.one_of("sampling", sampling, SAMPLINGS)
     return next(adjacency for name, adjacency in _SENSITIVITY if name == sampling)
 
@@ -44,32 +44,32 @@ class StepSettings:
     """The settings of one private step: who takes part, how it is clipped, how noisy it is.
 
     Attributes:
-        num_examples: number of records, N; a public number.
-        batch_size: expected number of records in a step, B; a public number.
+        num_examples: Number of examples, N; a public number.
+        batch_size: Expected number of examples in a step, B; a public number.
         noise_multiplier: s; the noise on the clipped *sum* has standard deviation s * C.
-        clip_norm: C, the largest norm of one record's contribution to the sum. Where it follows a
-            quantile, what it starts at.
-        sampling: how the records of a step are chosen.
-            "poisson": each record on its own coin of probability B/N.
-            "full_batch": every record, in every step (B = N).
+        clip_norm: C, the largest norm of one example's contribution to the sum. Where it follows
+            a quantile, its start.
+        sampling: How the examples of a step are chosen.
+            "poisson": each example is included independently with probability B/N.
+            "full_batch": every example, in every step (B = N).
             "fixed_size": exactly B of N, uniformly, without replacement, anew each step.
-            "none": passes over the data in an order nobody vouches for; each record at most
+            "none": passes over the data in an order that is not verified; each example at most
             once a pass. No amplification.
-            "arbitrary": any record may be in any update. No amplification.
-        adjacency: which data sets count as neighbours: "add_or_remove_one", "zero_out" (a
-            record becomes a blank that contributes nothing) or "replace_one". Left out, the
+            "arbitrary": any example may be in any step. No amplification.
+        adjacency: Which data sets count as neighbors: "add_or_remove_one", "zero_out" (an
+            example becomes a blank that contributes nothing) or "replace_one". If empty, the
             sampling's usual one.
-        secure: whether the noise is a discrete Gaussian on a grid, drawn exactly, instead of one
+        secure: Whether the noise is a discrete Gaussian on a grid, drawn exactly, instead of one
             drawn in floating point; see `tfdp.privacy.grid`.
-        examples_per_user: None where each record is protected by itself. Otherwise the unit is a
-            person (or whatever a group id stands for) with all their records, of which a step
-            uses at most this many: N, B and the adjacency then count persons.
-        clipping: what happens below the bound C; see `tfdp.privacy.clipping`. Names and
+        examples_per_user: None where each example is protected by itself. Otherwise the unit is a
+            user (or whatever a user id stands for) with all their examples, of which a step uses
+            at most this many: N, B and the adjacency then count users.
+        clipping: What happens below the bound C; see `tfdp.privacy.clipping`. Names and
             dictionaries stand for the ways of clipping too.
 
     Raises:
-        TypeError: a number is of the wrong kind.
-        ValueError: a number is out of range, the batch exceeds the data, or the pair of
+        TypeError: A number is of the wrong kind.
+        ValueError: A number is out of range, the batch exceeds the data, or the pair of
             sampling and adjacency has no known analysis.
     """
 
@@ -95,7 +95,7 @@ class StepSettings:
         if checked["batch_size"] > checked["num_examples"]:
             raise ValueError(
                 f"batch_size {self.batch_size} is larger than num_examples {self.num_examples}; "
-                "a step cannot use more records than there are: lower batch_size."
+                "a step cannot use more examples than there are: lower batch_size."
             )
         checked["secure"] = checks.boolean("secure", self.secure)
         if self.examples_per_user is not None:
@@ -106,19 +106,19 @@ class StepSettings:
         self._settle_sampling()
         if self.count_noise is not None and (self.secure or self.examples_per_user is not None):
             raise ValueError(
-                "quantile clipping counts records, with noise in floating point: clip otherwise, "
-                "or leave out secure=True and examples_per_user."
+                "quantile clipping counts examples, with noise in floating point: choose another "
+                "clipping, or leave out secure=True and examples_per_user."
             )
         _ = self.gradient_noise_multiplier  # raises if the count alone costs too much
 
     def _settle_sampling(self) -> None:
-        """A batch of all records is the full batch, and the pair must have an analysis."""
+        """Makes a batch of all examples the full batch; the pair must have an analysis."""
         adjacency = self.adjacency or default_adjacency(self.sampling)
         if self.batch_size == self.num_examples and self.sampling in ("poisson", "fixed_size"):
             object.__setattr__(self, "sampling", "full_batch")
         elif self.sampling == "full_batch" and self.batch_size < self.num_examples:
             raise ValueError(
-                f"sampling 'full_batch' uses all {self.num_examples} records in every step, "
+                f"sampling 'full_batch' uses all {self.num_examples} examples in every step, "
                 f"got batch_size {self.batch_size}: set batch_size to num_examples."
             )
         object.__setattr__(self, "adjacency", adjacency)
@@ -131,12 +131,12 @@ class StepSettings:
 
     @property
     def sampling_probability(self) -> float:
-        """Chance of a given record to be in a step, B / N."""
+        """Probability of a given example to be in a step, q = B / N."""
         return self.batch_size / self.num_examples
 
     @property
     def sensitivity(self) -> float:
-        """How far one record moves the clipped sum, in clip norms: 1 or 2, and some rounding."""
+        """How far one example moves the clipped sum, in clip norms: 1 or 2, and some rounding."""
         moved = _SENSITIVITY[self.sampling, self.adjacency]
         return moved * (1 + GRID_OVERHEAD) if self.secure else moved
 
@@ -152,7 +152,7 @@ class StepSettings:
 
     @property
     def count_noise(self) -> float | None:
-        """Standard deviation of the noise on the count of unclipped records; None without one."""
+        """Standard deviation of the noise on the count of unclipped examples; None without one."""
         if not isinstance(self.clipping, QuantileClipping):
             return None
         if self.noise_multiplier == 0:
@@ -160,18 +160,18 @@ class StepSettings:
         return self.clipping.count_noise_for(self.batch_size, self.noise_multiplier)
 
     def exposures(self, steps: int) -> int:
-        """The most steps, out of `steps`, that use a given record if nothing is random.
+        """Returns the most steps, of so many, that use a given example if nothing is random.
 
         With one use per pass the count is the number of passes begun; passes are taken to be
-        as short as they can be (the rest of the division of N by B dropped). For "full_batch"
-        and "arbitrary" every step counts.
+        as short as possible (N / B, rounded down). For "full_batch" and "arbitrary" every step
+        counts.
         """
         if self.sampling in ("full_batch", "arbitrary"):
             return steps
         return math.ceil(steps / (self.num_examples // self.batch_size))
 
     def to_dict(self) -> dict[str, Any]:
-        """The settings as plain JSON values; the newer ones only where they are set."""
+        """Returns the settings as plain JSON values, the last three only where they are set."""
         values = {**dataclasses.asdict(self), "clipping": self.clipping.to_dict()}
         usual = {
             "secure": False,
@@ -182,7 +182,7 @@ class StepSettings:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> StepSettings:
-        """The inverse of `to_dict`."""
+        """Returns the settings that `to_dict` was called on."""
         return cls(**values)
 
 
@@ -191,8 +191,8 @@ class Segment:
     """A number of steps under one setting.
 
     Attributes:
-        settings: what each of the steps did.
-        steps: how many there were, 0 or more.
+        settings: What each of the steps did.
+        steps: How many there were, 0 or more.
     """
 
     settings: StepSettings
@@ -203,18 +203,18 @@ class Segment:
 
 
 def common_adjacency(segments: Iterable[Segment]) -> str:
-    """The neighbour notion under which the segments can be added up.
+    """Returns the adjacency under which the segments can be added up.
 
-    Removing a record and blanking it out change a step in the same way here (the divisor is
+    Removing an example and blanking it out change a step in the same way here (the divisor is
     public and fixed), so these two compose, as "zero_out". Neither composes with "replace_one".
 
     Raises:
-        ValueError: the segments mix "replace_one" with another notion, or records with persons.
+        ValueError: The segments mix "replace_one" with another adjacency, or examples with users.
     """
     segments = list(segments)
     if len({segment.settings.examples_per_user is None for segment in segments}) > 1:
         raise ValueError(
-            "steps that protect one record and steps that protect one person cannot be "
+            "steps that protect one example and steps that protect one user cannot be "
             "composed: use examples_per_user in all plans or in none, or a new model and ledger."
         )
     found = {segment.settings.adjacency for segment in segments}

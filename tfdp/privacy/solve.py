@@ -1,4 +1,4 @@
-"""Plans from a budget: any one of noise, steps, batch and epsilon from the other three."""
+"""Plans from a budget: any one of noise, steps, batch size and epsilon from the other three."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def solve_plan(
     accountant: str = "auto",
     adjacency: str | None = None,
 ) -> PrivacyPlan:
-    """A plan from three of batch size, steps, noise multiplier and epsilon.
+    """Returns a plan from three of batch size, steps, noise multiplier and epsilon.
 
-    The fourth is left out, and becomes the largest batch, the most steps, the least noise or
+    The fourth is left out. It becomes the largest batch size, the most steps, the least noise or
     the epsilon that fits the other three.
 
     Raises:
-        TypeError: a number is of the wrong kind.
-        ValueError: not exactly one is left out, a number is out of range, or nothing fits.
+        TypeError: A number is of the wrong kind.
+        ValueError: Not exactly one is left out, a number is out of range, or nothing fits.
     """
     unknowns: dict[str, Any] = {
         "batch_size": batch_size,
@@ -47,30 +47,25 @@ def solve_plan(
         "num_examples": num_examples,
         "clip_norm": clip_norm,
         "sampling": sampling,
-        "adjacency": adjacency,
+        "adjacency": adjacency or "",
     }
-    if missing[0] in ("batch_size", "steps"):
-        unknowns[missing[0]] = _largest(missing[0], {**common, **unknowns}, delta, accountant)
+    if batch_size is None or steps is None:
+        settings = StepSettings(
+            **common, batch_size=batch_size or 1, noise_multiplier=unknowns["noise_multiplier"]
+        )
+        unknowns[missing[0]] = _largest(settings, steps, unknowns["epsilon"], delta, accountant)
         unknowns["epsilon"] = None
     plan = PrivacyPlan(**common, **unknowns, delta=delta, accountant=accountant)
-    target = None if epsilon is None else float(epsilon)
-    return PrivacyPlan.from_dict({**plan.to_dict(), "target_epsilon": target})
+    return plan.with_target(None if epsilon is None else float(epsilon))
 
 
-def _largest(wanted: str, known: dict[str, Any], delta: float, accountant: str) -> int:
-    """The most steps, or the largest batch, that the budget allows."""
-    epsilon = known["epsilon"]
-    settings = StepSettings(
-        num_examples=known["num_examples"],
-        batch_size=1 if wanted == "batch_size" else known["batch_size"],
-        noise_multiplier=known["noise_multiplier"],
-        clip_norm=known["clip_norm"],
-        sampling=known["sampling"],
-        adjacency=known["adjacency"] or "",
-    )
-    if wanted == "batch_size":
+def _largest(
+    settings: StepSettings, steps: int | None, epsilon: float, delta: float, accountant: str
+) -> int:
+    """Returns the most steps, or with steps given the largest batch size, within the budget."""
+    if steps is not None:
         return calibration.batch_size_for_epsilon(
-            epsilon, delta, settings, known["steps"], accountant=accountant
+            epsilon, delta, settings, steps, accountant=accountant
         )
     found = calibration.steps_for_epsilon(epsilon, delta, settings, accountant=accountant)
     if not found:

@@ -1,4 +1,4 @@
-"""Variables that private steps have trained, and the ledgers that hold what it cost."""
+"""Which ledgers hold the steps that trained a variable."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tfdp.privacy.ledger import Ledger
 
 
 class _Spender:
-    """A ledger that trained a variable; what it holds outlives it."""
+    """A ledger whose steps trained a variable; its content outlives it."""
 
     def __init__(self, ledger: Ledger):
         self.ledger = weakref.ref(ledger)
         self._last = ledger.to_dict()
 
     def content(self) -> dict[str, Any]:
-        """The ledger's entries, as plain values."""
+        """Returns the ledger's entries, as plain values."""
         ledger = self.ledger()
         if ledger is not None:
             self._last = ledger.to_dict()
@@ -29,7 +29,7 @@ _spenders: dict[int, list[_Spender]] = {}
 
 
 def note_training(variables: Iterable[Any], ledger: Ledger) -> None:
-    """Remembers that steps of these variables are entered in this ledger."""
+    """Remembers that steps of these variables are recorded in this ledger."""
     own = _Spender(ledger)
     for variable in variables:
         if id(variable) not in _spenders:

@@ -3,38 +3,45 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfdp.privacy._report_differences import other_versions, other_words, report_differences
-from tfdp.privacy._report_text import NOISE_WORDS
-from tfdp.privacy.accounting import ACCOUNTANTS, Guarantee, epsilon_by_accountant
+from tfdp.privacy.accounting import accountant_with_title, epsilon_by_accountant
 from tfdp.privacy.ledger import FILE_NAME as LEDGER_NAME
 from tfdp.privacy.ledger import Ledger, LedgerError
 from tfdp.privacy.plan import PrivacyPlan
-from tfdp.privacy.report import CHANGED_NOTE, PrivacyReport, build_report
+from tfdp.privacy.report import FILE_NAME as REPORT_NAME
+from tfdp.privacy.report import PrivacyReport, build_report
+from tfdp.privacy.report_text import CHANGED_NOTE, NOISE_MECHANISM
 from tfdp.privacy.settings import Segment
 
-REPORT_NAME = "privacy_report.json"
 #: Calibrated noise comes this near its target, with room for other versions and rounding.
 _CALIBRATION = 1e-3
 _LITTLE_NOISE = 2e-3  # where calibration stops short of a large target
+#: Computed figures may differ by rounding between machines, by this fraction of the larger one.
+_TOLERANCE = 1e-6
+#: What a report says that is not computed from its ledger.
+_NOT_COMPUTED = "schema_version unit public_data notes counts versions".split()
+#: What is said in the words of one version of this package.
+_WORDS = ("covered", "not_covered", "assumptions")
+_ACCOUNTING_PACKAGES = ("tensorflow-privacy", "dp-accounting")
 
 
 @dataclasses.dataclass(frozen=True)
 class Verification:
-    """What came of comparing a report with its ledger.
+    """The result of comparing a report with its ledger.
 
     Attributes:
-        report: the report's file.
-        ledger: the ledger's file.
-        epsilon: what the ledger comes to at the report's delta, or None if it is damaged.
-        delta: the report's.
-        differences: one sentence for each thing on which they disagree.
-        remarks: what else a reader should know, such as other versions of the accountants.
+        report: The report's file.
+        ledger: The ledger's file.
+        epsilon: What the ledger comes to at the report's delta, or None if it is damaged.
+        delta: The report's.
+        differences: One sentence for each thing on which they disagree.
+        remarks: What else a reader should know, such as other versions of the accountants.
     """
 
     report: Path
@@ -64,29 +71,29 @@ class Verification:
 def verify(
     path: str | os.PathLike[str], ledger: str | os.PathLike[str] | None = None
 ) -> Verification:
-    """Says whether a privacy report agrees with its ledger.
+    """Returns whether a privacy report agrees with its ledger.
 
     Epsilon by every accountant, the attacker's rates, the settings, coverage and the segments
     are computed again from the ledger, at the report's delta. So is what is said of them: covered
-    and not covered, assumptions, whether a record or a person is the unit, and the notes on fixed
+    and not covered, assumptions, whether an example or a user is the unit, and the notes on fixed
     seeds and changed settings (words only where the same tfdp made the report). A target and the
     planned number of steps must fit the noise, where all steps had the same settings.
 
     What the ledger cannot know is not judged: delta itself, a target and a number of planned steps
-    that fit the noise (or one of them left out), what a record is called, public data, counts,
+    that fit the noise (or one of them left out), what an example is called, public data, counts,
     further notes and keys, versions, and a seed where the ledger names no stream of randomness,
     as it does for seeded calls of fit.
 
     Args:
-        path: a run's folder, with `privacy_report.json` and `ledger.jsonl` in it, or a report.
-        ledger: the ledger, or its folder, if it is not beside the report.
+        path: A run's folder, with `privacy_report.json` and `ledger.jsonl` in it, or a report.
+        ledger: The ledger, or its folder, if it is not beside the report.
 
     Returns:
         The result. A ledger that was changed, cut or damaged is a difference, not an error.
 
     Raises:
-        FileNotFoundError: there is no report, or no ledger.
-        ValueError: the file is not a report, or one of another schema version.
+        FileNotFoundError: There is no report, or no ledger.
+        ValueError: The file is not a report, or one of another schema version.
     """
     report_path = Path(path) / REPORT_NAME if Path(path).is_dir() else Path(path)
     report = PrivacyReport.read_json(report_path)
@@ -108,7 +115,7 @@ def verify(
 
 
 def _stated_plan(path: Path, report: PrivacyReport) -> PrivacyPlan:
-    """A plan of what the report states; only its delta and accountant decide anything."""
+    """Returns a plan of what the report states; only its delta and accountant decide anything."""
     values = report.values
     try:
         with warnings.catch_warnings():
@@ -118,15 +125,15 @@ def _stated_plan(path: Path, report: PrivacyReport) -> PrivacyPlan:
                     "num_examples": values["num_examples"],
                     "batch_size": values["expected_batch_size"],
                     "steps": values["planned_steps"],
-                    "clip_norm": values["l2_norm_clip"],
+                    "clip_norm": values["clip_norm"],
                     "noise_multiplier": values["noise_multiplier"],
                     "delta": values["delta"] or 0.0,
                     "sampling": values["sampling"],
                     "adjacency": values["adjacency"],
-                    "secure": values["noise_mechanism"] == NOISE_WORDS[True],
+                    "secure": values["noise_mechanism"] == NOISE_MECHANISM[True],
                     "examples_per_user": _examples_per_user(values),
-                    "clipping": values.get("clipping", "flat"),
-                    "accountant": _accountant(values["accountant"]),
+                    "clipping": values["clipping"],
+                    "accountant": accountant_with_title(values["accountant"]),
                     "target_epsilon": values["target_epsilon"],
                 }
             )
@@ -137,13 +144,8 @@ def _stated_plan(path: Path, report: PrivacyReport) -> PrivacyPlan:
     return plan
 
 
-def _accountant(title: Any) -> str:
-    titles = {Guarantee(0, 0.5, name).accountant_title: name for name in ACCOUNTANTS[1:]}
-    return titles.get(title, "auto")
-
-
 def _examples_per_user(values: Mapping[str, Any]) -> int | None:
-    """Of the latest segment, as the report's settings are."""
+    """Returns that of the latest segment, as the report's settings are."""
     segments = values["segments"]
     if not segments:
         return values["examples_per_user"]
@@ -161,7 +163,7 @@ def _misfit(report: PrivacyReport, ledger: Ledger) -> Iterator[str]:
     if least is None or whole.settings.noise_multiplier < _LITTLE_NOISE:
         return
     # The plan was calibrated by the accountant that the report names, or by a tighter one.
-    own = figures.get(_accountant(values["accountant"]))
+    own = figures.get(accountant_with_title(values["accountant"]))
     too_much = least * (1 - _CALIBRATION) > target
     if too_much or (own is not None and own * (1 + _CALIBRATION) < target):
         yield (
@@ -185,6 +187,88 @@ def _remarks(stated: PrivacyReport, recomputed: PrivacyReport) -> Iterator[str]:
     made, known = recomputed["steps"], stated.values.get("steps")
     if isinstance(known, int) and made > known:
         yield f"the ledger holds {made - known} more steps: the report may simply be older"
-    yield from other_versions(stated, recomputed)
-    if words := other_words(stated, recomputed):
-        yield words
+    theirs, ours = _versions(stated), _versions(recomputed)
+    for package in _ACCOUNTING_PACKAGES:
+        if theirs.get(package) != ours[package]:
+            yield (
+                f"the report was made with {package} {theirs.get(package)}, this is {ours[package]}"
+            )
+    if theirs.get("tfdp") != ours["tfdp"]:
+        yield (
+            "unit, covered, not_covered and assumptions are not judged: they are in the words of "
+            f"another tfdp ({theirs.get('tfdp')}, this is {ours['tfdp']})"
+        )
+
+
+def _versions(report: PrivacyReport) -> dict[str, str]:
+    return report.values.get("versions") or {}
+
+
+def report_differences(stated: PrivacyReport, recomputed: PrivacyReport) -> Iterator[str]:
+    """Yields one sentence for each thing that a report gets wrong.
+
+    Args:
+        stated: The report in question.
+        recomputed: The report on its ledger.
+    """
+    theirs, ours = _versions(stated), _versions(recomputed)
+    # The statement of tensorflow-privacy, and our words, are those of one version.
+    skipped = {*_NOT_COMPUTED}
+    if any(theirs.get(package) != ours[package] for package in _ACCOUNTING_PACKAGES):
+        skipped.add("tensorflow_privacy_statement")
+    other_words = theirs.get("tfdp") != ours["tfdp"]
+    if other_words:
+        skipped.update(_WORDS)
+    for key, value in recomputed.values.items():
+        if key not in skipped:
+            yield from _compare(key, stated.values.get(key, _MISSING), value)
+    unit, true = str(stated.values.get("unit")), recomputed["unit"].partition(" (")[0]
+    if not other_words and unit != true and not unit.startswith(f"{true} ("):  # a name may follow
+        yield f"unit: {_figure(unit)} in the report, {_figure(true)} recomputed"
+    notes = stated.values.get("notes") or ()
+    for note in recomputed["notes"]:
+        if note == CHANGED_NOTE and stated.values.get("releases"):
+            continue  # a last layer's report: it lists every release with its own noise
+        if note not in notes:
+            yield f"notes: the report lacks {note!r}"
+
+
+class _Missing:
+    def __str__(self) -> str:
+        return "nothing"
+
+
+_MISSING = _Missing()
+
+
+def _compare(key: str, stated: Any, true: Any) -> Iterator[str]:
+    """Goes down to the smallest parts that differ, so that they can be named."""
+    if isinstance(stated, Mapping) and isinstance(true, Mapping):
+        for name in [*true, *(name for name in stated if name not in true)]:
+            yield from _compare(
+                f"{key}.{name}", stated.get(name, _MISSING), true.get(name, _MISSING)
+            )
+    elif isinstance(stated, list) and isinstance(true, list):
+        if len(stated) != len(true):
+            yield f"{key}: {len(stated)} in the report, {len(true)} recomputed"
+        for number, (left, right) in enumerate(zip(stated, true, strict=False), start=1):
+            yield from _compare(f"{key}[{number}]", left, right)
+    elif not _same(stated, true):
+        yield f"{key}: {_figure(stated)} in the report, {_figure(true)} recomputed"
+
+
+def _same(stated: Any, true: Any) -> bool:
+    if _is_number(stated) and _is_number(true):
+        return math.isclose(stated, true, rel_tol=_TOLERANCE)
+    return bool(stated == true)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _figure(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.8g}"
+    text = "none" if value is None else " ".join(str(value).split())
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,10 +1,9 @@
-"""Who takes part in update t: samplers whose draws are pure functions of (seed, update)."""
+"""Who takes part in step t: samplers whose draws are pure functions of (seed, t)."""
 
-from tfdp.sampling.base import Sampler
-from tfdp.sampling.chunks import split_into_chunks
 from tfdp.sampling.fixed_size import FixedSizeSampler
 from tfdp.sampling.full_batch import FullBatchSampler
 from tfdp.sampling.poisson import PoissonSampler
+from tfdp.sampling.sampler import Sampler, split_into_microbatches
 from tfdp.sampling.users import UserExamples
 
 __all__ = [
@@ -13,5 +12,5 @@ __all__ = [
     "PoissonSampler",
     "Sampler",
     "UserExamples",
-    "split_into_chunks",
+    "split_into_microbatches",
 ]

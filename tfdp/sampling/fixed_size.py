@@ -5,14 +5,13 @@ import math
 import numpy as np
 
 from tfdp import checks
-from tfdp.sampling.base import Sampler
-from tfdp.sampling.randomness import as_seed, generator
+from tfdp.sampling.sampler import SeededSampler
 
 
-class FixedSizeSampler(Sampler):
-    """Draws a uniform subset of exactly `batch_size` records, anew in each step.
+class FixedSizeSampler(SeededSampler):
+    """Draws a uniform subset of exactly `batch_size` examples, anew in each step.
 
-    This is not Poisson sampling: its amplification differs and holds for replacing a record,
+    This is not Poisson sampling: its amplification differs and holds for replacing an example,
     not for adding or removing one. Account for it as what it is.
     """
 
@@ -22,26 +21,21 @@ class FixedSizeSampler(Sampler):
         """Creates the sampler.
 
         Args:
-          num_examples: Number of records N.
-          batch_size: Number of distinct records in each step, in [1, N].
-          seed: Integer of up to 128 bits. None draws it from the operating system's entropy.
+          num_examples: Dataset size N.
+          batch_size: Number of distinct examples in each step, in [1, N].
+          seed: Integer of up to 128 bits, to be kept secret. None draws it from the operating
+            system's entropy.
 
         Raises:
           ValueError: If an argument is out of range.
           TypeError: If a count is not an integer.
         """
-        super().__init__(num_examples)
+        super().__init__(num_examples, seed)
         self._batch_size = checks.positive_int("batch_size", batch_size)
         if self._batch_size > self.num_examples:
             raise ValueError(
                 f"batch_size must be at most num_examples = {self.num_examples}, got {batch_size}."
             )
-        self._seed = as_seed(seed)
-
-    @property
-    def seed(self) -> int:
-        """The 128-bit seed. Needed to resume a run; secret like the records themselves."""
-        return self._seed
 
     @property
     def expected_batch_size(self) -> float:
@@ -49,19 +43,16 @@ class FixedSizeSampler(Sampler):
         return float(self._batch_size)
 
     def expected_coverage(self, steps: int) -> float:
-        """1 - (1 - batch_size / N)^steps."""
+        """Returns 1 - (1 - batch_size / N)^steps."""
         if self._batch_size == self.num_examples:
             return float(steps > 0)
         return -math.expm1(steps * math.log1p(-self._batch_size / self.num_examples))
 
-    def count(self, update: int) -> int:
-        """The batch size, whatever the update."""
-        checks.non_negative_int("update", update)
+    def count(self, step: int) -> int:
+        """Returns the batch size, whatever the step."""
+        checks.non_negative_int("step", step)
         return self._batch_size
 
-    def indices(self, update: int) -> np.ndarray:
-        """Records of update `update`: distinct indices, sorted, int64 `[batch_size]`."""
-        rng = generator(self._seed, update)
-        subset = rng.choice(self.num_examples, self._batch_size, replace=False, shuffle=False)
-        subset.sort()
-        return subset
+    def indices(self, step: int) -> np.ndarray:
+        """Returns the examples of a step: distinct indices, sorted, int64 `[batch_size]`."""
+        return self._subset(self._generator(step), self._batch_size)

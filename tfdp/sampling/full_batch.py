@@ -1,13 +1,13 @@
-"""Every record in every step."""
+"""Every example in every step."""
 
 import numpy as np
 
 from tfdp import checks
-from tfdp.sampling.base import Sampler
+from tfdp.sampling.sampler import Sampler
 
 
 class FullBatchSampler(Sampler):
-    """Includes every record in every step; the accounting is that of the Gaussian mechanism."""
+    """Includes every example in every step; the accounting is that of the Gaussian mechanism."""
 
     name = "full_batch"
 
@@ -17,14 +17,14 @@ class FullBatchSampler(Sampler):
         return float(self.num_examples)
 
     def expected_coverage(self, steps: int) -> float:
-        """1 from the first step on."""
+        """Returns 1 from the first step on."""
         return float(steps > 0)
 
-    def count(self, update: int) -> int:
-        """N, whatever the update."""
-        checks.non_negative_int("update", update)
+    def count(self, step: int) -> int:
+        """Returns N, whatever the step."""
+        checks.non_negative_int("step", step)
         return self.num_examples
 
-    def indices(self, update: int) -> np.ndarray:
-        """All indices in order, int64 `[N]`."""
-        return np.arange(self.count(update), dtype=np.int64)
+    def indices(self, step: int) -> np.ndarray:
+        """Returns all indices in order, int64 `[N]`."""
+        return np.arange(self.count(step), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Which records belong to whom, where a person and not a record is sampled."""
+"""Which examples belong to which user, where users are sampled instead of examples."""
 
 from typing import Any
 
@@ -8,34 +8,34 @@ from tfdp import checks
 
 
 class UserExamples:
-    """The records of every unit: of a person, a household, or whatever a group id stands for.
+    """The examples of every user: a person, a household, or whatever a user id stands for.
 
-    Of a unit with more records than the bound the first ones, in the order of the data, are used
-    in every step: which they are depends on nobody else's records.
+    If a user has more examples than a step may use, the first ones in the order of the data are
+    used in every step: which they are depends on nobody else's examples.
     """
 
     def __init__(self, user_ids: Any, examples_per_user: int):
-        """Sorts the records by unit.
+        """Sorts the examples by user.
 
         Args:
-          user_ids: For every record whose it is: integers or strings, `[N]`.
-          examples_per_user: Most records of a unit that a step uses.
+          user_ids: The user of every example: integers or strings, `[N]`.
+          examples_per_user: Most examples of a user that a step uses.
 
         Raises:
-          ValueError: If the ids are not of one axis, or there are none.
+          ValueError: If the ids do not have exactly one axis, or there are none.
           TypeError: If they are neither integers nor strings.
         """
         self.examples_per_user = checks.positive_int("examples_per_user", examples_per_user)
         ids = np.asarray(user_ids)
         if ids.ndim != 1 or not len(ids):
-            raise ValueError(f"user_ids must have one id a record, shape [N], got {ids.shape}.")
+            raise ValueError(f"user_ids must have one id per example, shape [N], got {ids.shape}.")
         if ids.dtype.kind not in "iuUS":
             raise TypeError(
-                f"user_ids must be integers or strings, got {ids.dtype}: an id that is missing "
-                "would make one person of all that miss it."
+                f"user_ids must be integers or strings, got {ids.dtype}: all examples whose id is "
+                "missing would count as one user."
             )
-        _, unit, counts = np.unique(ids, return_inverse=True, return_counts=True)
-        self._records = np.argsort(unit, kind="stable")
+        _, user, counts = np.unique(ids, return_inverse=True, return_counts=True)
+        self._examples = np.argsort(user, kind="stable")
         self._counts = counts
         self._starts = np.cumsum(counts) - counts
 
@@ -45,27 +45,27 @@ class UserExamples:
         return len(self._counts)
 
     @property
-    def num_records(self) -> int:
-        """Number of records of all units, N."""
-        return len(self._records)
+    def num_examples(self) -> int:
+        """Number of examples of all users, N."""
+        return len(self._examples)
 
     @property
-    def records_left_out(self) -> int:
-        """Number of records beyond the bound, which no update uses."""
+    def examples_skipped(self) -> int:
+        """Number of examples beyond `examples_per_user`, which no step uses."""
         return int(np.maximum(self._counts - self.examples_per_user, 0).sum())
 
-    def rows(self, units: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Lays the records of units side by side.
+    def of(self, users: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Lays the examples of users side by side.
 
         Args:
-          units: int64 `[U]`.
+          users: int64 `[U]`.
           mask: bool `[U]`, False on padding.
 
         Returns:
-          Record indices int64 and mask bool, both `[U * examples_per_user]`: every unit has
-          as many places, padded with index 0 where it has fewer records.
+          Indices of examples int64 and mask bool, both `[U * examples_per_user]`: every user has
+          as many places, padded with index 0 where the user has fewer examples.
         """
         places = np.arange(self.examples_per_user)
-        held = (places < self._counts[units][:, np.newaxis]) & mask[:, np.newaxis]
-        found = self._starts[units][:, np.newaxis] + np.where(held, places, 0)
-        return np.where(held, self._records[found], 0).reshape(-1), held.reshape(-1)
+        held = (places < self._counts[users][:, np.newaxis]) & mask[:, np.newaxis]
+        found = self._starts[users][:, np.newaxis] + np.where(held, places, 0)
+        return np.where(held, self._examples[found], 0).reshape(-1), held.reshape(-1)

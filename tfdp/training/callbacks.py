@@ -21,7 +21,7 @@ class ProgressBar(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: dict | None = None) -> None:
         self._bar = tqdm.tqdm(
-            total=self.model.privacy.steps, initial=self.model.ledger.steps, unit="update"
+            total=self.model.privacy.steps, initial=self.model.ledger.steps, unit="step"
         )
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
@@ -52,11 +52,11 @@ class TrainingLog(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         values = {name: float(value) for name, value in (logs or {}).items()}
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"update": self.model.ledger.steps, **values}) + "\n")
+            file.write(json.dumps({"step": self.model.ledger.steps, **values}) + "\n")
 
     @staticmethod
     def read(path: str | os.PathLike) -> list[dict[str, Any]]:
-        """Returns the lines written so far; a line that a crash cut short is left out."""
+        """Returns the lines written so far; a line that a crash cut short is skipped."""
         lines = Path(path).read_text(encoding="utf-8").splitlines() if Path(path).exists() else []
         entries = []
         for line in lines:
@@ -68,7 +68,7 @@ class TrainingLog(keras.callbacks.Callback):
 
 
 class StopOnTerm(keras.callbacks.Callback):
-    """Ends training after the current update when the machine is about to be taken away.
+    """Ends training after the current step when the machine is about to be taken away.
 
     Clouds send SIGTERM before they stop a machine; Ctrl-C works the same way.
 

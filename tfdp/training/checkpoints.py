@@ -10,28 +10,29 @@ import time
 import keras
 import tensorflow as tf
 
-from tfdp.privacy import Ledger, LedgerError
-from tfdp.training.state import PrivateState
+from tfdp.privacy import Ledger
+from tfdp.privacy.ledger import LedgerError
+from tfdp.training.compiled import Compiled
 from tfdp.training.strategies import is_first_worker
 
 
 class CheckpointEvery(keras.callbacks.Callback):
-    """Saves model, optimizer and ledger when training begins, now and then, and when it ends.
+    """Saves model, optimizer and ledger when training begins, regularly, and when it ends.
 
     Neither noise nor sampling is in a checkpoint: a run that goes on draws both from fresh
-    entropy, so nothing is replayed. The ledger is ahead of the weights after a crash, since an
-    update is entered before its result can be seen; steps that were lost stay counted. Only
+    entropy, so nothing is replayed. The ledger is ahead of the weights after a crash, since a
+    step is entered before its result can be seen; steps that were lost stay counted. Only
     where a seed is fixed are they made again, as the very same releases, and counted once: if
     seed, optimizer, plan and microbatches are those of the checkpoint.
 
     Args:
       model: A compiled ``DPModel``; its weights exist.
       directory: Where the checkpoints go. If it holds some already, call ``restore()`` before
-        ``fit``, which refuses to train past them.
+        ``fit``, which does not train past them otherwise.
       seconds: Time between two checkpoints.
       keep: Number of checkpoints kept.
 
-    Of several workers all take part in saving, and the first one's checkpoint is kept; the
+    All of several workers take part in saving, and the first one's checkpoint is kept; the
     directory must be one that all of them can read.
     """
 
@@ -44,7 +45,7 @@ class CheckpointEvery(keras.callbacks.Callback):
         checkpoint = tf.train.Checkpoint(
             model=model, optimizer=model.optimizer, privacy=_Spending(model._private)
         )
-        self._state: PrivateState = model._private
+        self._compiled: Compiled = model._private
         self._checkpoint = checkpoint
         self._directory = os.fspath(directory)
         kept = is_first_worker(model.distribute_strategy)
@@ -52,7 +53,7 @@ class CheckpointEvery(keras.callbacks.Callback):
         self._manager = tf.train.CheckpointManager(checkpoint, target, keep)
         self._seconds = seconds
         self._saved_at = time.monotonic()
-        self._latest: int | None = None  # the update of the latest checkpoint
+        self._latest: int | None = None  # the step of the latest checkpoint
         self._waiting = tf.train.latest_checkpoint(self._directory) is not None
         self._optimizer = model.optimizer
 
@@ -66,7 +67,7 @@ class CheckpointEvery(keras.callbacks.Callback):
         if path is not None:
             self._checkpoint.restore(path)
             self._latest = int(self._optimizer.iterations.numpy())
-            self._state.next_step = self._latest
+            self._compiled.progress.next_step = self._latest
         self._waiting = False
         return path is not None
 
@@ -97,25 +98,31 @@ class CheckpointEvery(keras.callbacks.Callback):
 class _Spending(tf.train.experimental.PythonState):
     """Ledger, stream and counts as part of a checkpoint. Restoring never takes an entry away."""
 
-    def __init__(self, state: PrivateState):
-        self._state = state
+    def __init__(self, compiled: Compiled):
+        self._compiled = compiled
 
     def serialize(self) -> str:
-        state = self._state
-        values = {"stream": state.stream, "settings": state.settings, "counts": state.counts()}
-        return json.dumps({"ledger": state.ledger.to_dict(), **values})
+        compiled = self._compiled
+        return json.dumps(
+            {
+                "ledger": compiled.ledger.to_dict(),
+                "stream": compiled.progress.stream,
+                "settings": compiled.fingerprint,
+                "counts": compiled.progress.counts(),
+            }
+        )
 
     def deserialize(self, string_value: str) -> None:
-        values = json.loads(string_value)
-        _refuse_lost_updates(self._state.ledger, values["ledger"])
-        self._state.ledger.merge(values["ledger"])
-        self._state.set_counts(values["counts"])
+        values, compiled = json.loads(string_value), self._compiled
+        _check_no_step_is_lost(compiled.ledger, values["ledger"])
+        compiled.ledger.merge(values["ledger"])
+        compiled.progress.restore(values["counts"])
         # Other settings make other steps: under a name of their own, so that they are counted.
-        if values["settings"] == self._state.settings:
-            self._state.stream = values["stream"]
+        if values["settings"] == compiled.fingerprint:
+            compiled.progress.stream = values["stream"]
 
 
-def _refuse_lost_updates(ledger: Ledger, known: dict) -> None:
+def _check_no_step_is_lost(ledger: Ledger, known: dict) -> None:
     """Raises if a ledger on disk, which is always ahead of checkpoints, has fallen behind one."""
     if ledger.path is None:
         return
@@ -125,6 +132,6 @@ def _refuse_lost_updates(ledger: Ledger, known: dict) -> None:
         raise LedgerError(
             f"{ledger.path} lacks {lost} steps that the checkpoint knows of: the file was "
             "removed or replaced, and with it what was spent after the checkpoint. Put it back. "
-            "If it is lost for good, nobody can say what these weights have cost: start from "
+            "If it is lost for good, nobody can say what was spent on these weights: start from "
             "new ones."
         )

@@ -1,4 +1,4 @@
-"""Keras metrics of a microbatch, padding left out."""
+"""What training and evaluation report: metrics of microbatches, and the loss on held-out data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from keras.src.losses.loss import reduce_values
+from keras.src.trainers import compile_utils
 
+from tfdp.clipping import per_example_loss
 from tfdp.clipping.examples import only_examples
 
 
@@ -20,7 +23,7 @@ def update_metrics(
 ) -> None:
     """Adds a microbatch to the model's loss and compiled metrics.
 
-    Rows outside ``used`` get weight zero in every metric, also in those that Keras would feed
+    Examples outside ``used`` get weight zero in every metric, also in those that Keras would feed
     without weights: shapes stay static and empty steps change nothing.
 
     Args:
@@ -32,7 +35,7 @@ def update_metrics(
       losses: ``[B]``.
 
     Raises:
-      ValueError: A metric cannot be computed of them with one weight an example.
+      ValueError: A metric cannot be computed from them with one weight per example.
     """
     weight = tf.cast(used, tf.float32)
     # Zeros, since NaN times a weight of zero is NaN.
@@ -43,10 +46,40 @@ def update_metrics(
         return
     weighted = weight
     if sample_weight is not None:
-        by_row = tf.reshape(weight, [-1, *[1] * (sample_weight.shape.rank - 1)])
-        weighted = tf.cast(sample_weight, tf.float32) * by_row
+        by_example = tf.reshape(weight, [-1, *[1] * (sample_weight.shape.rank - 1)])
+        weighted = tf.cast(sample_weight, tf.float32) * by_example
     _update(metrics, metrics._flat_metrics, y, outputs, weight)
     _update(metrics, metrics._flat_weighted_metrics, y, outputs, weighted)
+
+
+def mean_over_examples(
+    loss: Any, loss_weights: Any = None, output_names: Any = None
+) -> compile_utils.CompileLoss:
+    """Returns Keras's compiled loss with every part a mean over examples, for ``evaluate``.
+
+    Keras averages over all real tokens of a batch, so that long texts weigh more. Training clips
+    each example, and so averages within each of them first: on examples of several lengths the two
+    numbers differ, and their curves could not be compared.
+
+    Args:
+      loss: As in ``keras.Model.compile``.
+      loss_weights: As there.
+      output_names: Names of the model's outputs.
+    """
+    parts = keras.tree.map_structure(lambda one: None if one is None else _Mean(one), loss)
+    return compile_utils.CompileLoss(parts, loss_weights, output_names=output_names)
+
+
+class _Mean(keras.losses.Loss):
+    """A Keras loss averaged within every example, then over examples."""
+
+    def __init__(self, loss: Any):
+        found = keras.losses.get(loss)
+        super().__init__(name=getattr(found, "name", None) or getattr(found, "__name__", None))
+        self._by_example = per_example_loss(loss)
+
+    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> tf.Tensor:
+        return reduce_values(self._by_example(y_true, y_pred, sample_weight))
 
 
 def _penalty(model: keras.Model) -> tf.Tensor:
@@ -66,8 +99,8 @@ def _update(compiled: Any, metrics: list, y: Any, outputs: Any, weight: tf.Tenso
         except (TypeError, ValueError, tf.errors.OpError) as error:
             shapes = [tuple(leaf.shape[1:]) for leaf in (target, prediction)]
             raise ValueError(
-                f"The metrics {[one.name for one in metric.metrics]} cannot all be computed of "
-                f"targets of shape {shapes[0]} and outputs of shape {shapes[1]} with one weight an "
-                "example. A function must return one value an example, before any mean over the "
-                f"batch. {error}"
+                f"The metrics {[one.name for one in metric.metrics]} cannot all be computed from "
+                f"targets of shape {shapes[0]} and outputs of shape {shapes[1]} with one weight "
+                "per example. A function must return one value per example, before any mean over "
+                f"the batch. {error}"
             ) from error

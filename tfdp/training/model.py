@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from tfdp.clipping import per_example_loss
-from tfdp.clipping.clipped_gradient import check_engine, checked_jit_compile
 from tfdp.data import ExampleSource, as_source, batches
 from tfdp.optimizers import PrivateOptimizer
-from tfdp.privacy import Ledger, PrivacyPlan, PrivacyReport, build_report
+from tfdp.privacy import Ledger, PrivacyPlan, PrivacyReport
+from tfdp.privacy.report import build_report
 from tfdp.privacy.spenders import note_training
-from tfdp.training import arguments, checks, continuity
-from tfdp.training.assembly import make_run, rows_to_evaluate
-from tfdp.training.held_out_loss import mean_over_examples
-from tfdp.training.keras_loop import endless_ticks, last_epoch_may_be_short, one_at_a_time
-from tfdp.training.plain import SavedAsPlain
-from tfdp.training.run import planned_steps
-from tfdp.training.sharing import with_earlier_spending
-from tfdp.training.state import PrivateState, fingerprint
-from tfdp.training.usable import check_validation_fits
+from tfdp.training import validation
+from tfdp.training.compiled import Compiled, fingerprint, with_earlier_spending
+from tfdp.training.loop import private_steps
+from tfdp.training.metrics import mean_over_examples
+from tfdp.training.run import (
+    Run,
+    class_to_sample_weight,
+    evaluated_at_once,
+    make_run,
+    plan_from_fit,
+    planned_epochs,
+    stream_of,
+)
+from tfdp.training.saving import SavedAsPlain
+from tfdp.training.trial import check_validation_fits
 
 # Of the arguments of Keras's compile that are not named here.
 _POSITIONS = ("metrics", "weighted_metrics", "run_eagerly", "steps_per_execution", "jit_compile")
+_SKIPPED = "examples_beyond_examples_per_user"  # among the counts of the report
 
 
 class DPModel(SavedAsPlain):
@@ -37,10 +45,12 @@ class DPModel(SavedAsPlain):
         class MyModel(tfdp.DPModel, keras.Model): ...
 
     What works on ``keras.Model`` works here. ``compile`` takes a ``tfdp.optimizers`` optimizer;
-    a step of ``fit`` is one step, whatever the number of microbatches. ``fit`` samples the
-    records itself, clips every example's gradient, adds noise to the sum once, divides by the
-    expected batch size of the plan, and enters the update in the ledger.
+    a step of ``fit`` is one private step, whatever the number of microbatches. ``fit`` samples the
+    examples itself, clips every example's gradient, adds noise to the sum once, divides by the
+    expected batch size of the plan, and enters the step in the ledger.
     """
+
+    _run: Run | None = None  # of the latest fit since compile
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         if cls is DPModel or cls._plain_class is not None:
@@ -71,7 +81,7 @@ class DPModel(SavedAsPlain):
           loss: As in Keras. Its reduction is replaced: one value per example.
           loss_weights: As in Keras.
           *args: As in Keras: metrics, weighted_metrics, ...
-          microbatch_size: Rows that one replica handles at a time: bounds memory, changes
+          microbatch_size: Examples that one replica handles at a time: bounds memory, changes
             nothing else. By default as many as are expected to take least time, padding included,
             within about 1 GiB; 4 GiB on accelerators.
           engine: How examples are clipped: "auto" (in a single pass where every layer has a rule),
@@ -79,8 +89,8 @@ class DPModel(SavedAsPlain):
           seed: Makes noise and sampling reproducible, for tests. The guarantee then does not
             hold against anyone who knows the seed, and the report says so.
           ledger: Where steps are entered; by default the model's own, kept in memory.
-          public_examples: As for ``tfdp.clipping.ClippedGradient``: two rows or more that are not
-            private, for models that made-up numbers do not suit.
+          public_examples: As for ``tfdp.clipping.ClippedGradient``: two or more examples that are
+            not private, for models that cannot be checked on synthetic inputs.
           **kwargs: As in Keras: metrics, steps_per_execution, ... ``jit_compile`` says whether XLA
             compiles the clipped sums: by default where that is faster.
 
@@ -89,32 +99,28 @@ class DPModel(SavedAsPlain):
           ValueError: An argument is out of range, or there is no loss.
         """
         kwargs.update(zip(_POSITIONS[: len(args)], args, strict=True))
-        checks.check_compile(optimizer, microbatch_size, seed, ledger)
-        # Keras and the run read these two as plain numbers and flags, and miss NumPy's.
-        kwargs["steps_per_execution"] = checks.updates_at_once(kwargs.get("steps_per_execution", 1))
-        check_engine(engine)
-        if kwargs.get("jit_compile") is not None:
-            kwargs["jit_compile"] = checked_jit_compile(kwargs["jit_compile"])
-        checks.check_overrides(self._plain_class or type(self))
-        checks.check_strategy(self)
-        continuity.check_optimizer_is_own(optimizer, self.trainable_variables)
-        if "_private" in self.__dict__ and self._private.fitting.locked():
+        validation.check_compile(optimizer, microbatch_size, engine, seed, ledger)
+        kwargs = validation.checked_keras_arguments(kwargs)
+        validation.check_overrides(self._plain_class or type(self))
+        validation.check_strategy(self)
+        validation.check_optimizer_is_own(optimizer, self.trainable_variables)
+        if self._private is not None and self._private.in_training:
             raise ValueError("compile: this model is training. Wait for fit() to end.")
         ledger = with_earlier_spending(self, ledger)
-        # Loss scaling reacts to private gradients; half precision is clipped in float32 anyway.
-        kwargs["auto_scale_loss"] = False
         # By name: of the models of KerasHub each has a signature of its own.
         super().compile(optimizer=optimizer, loss=loss, loss_weights=loss_weights, **kwargs)
         optimizer.ledger = ledger
         losses = loss, loss_weights, getattr(self, "output_names", None)
-        state = PrivateState(
-            loss=per_example_loss(*losses),
-            microbatch_size=microbatch_size,
-            engine=engine,
+        compiled = Compiled(
             optimizer=optimizer,
+            loss=per_example_loss(*losses),
+            ledger=ledger,
             seed=seed,
-            stream=secrets.token_hex(8),
-            settings=fingerprint(
+            engine=engine,
+            microbatch_size=microbatch_size,
+            public_examples=public_examples,
+            trainable=tuple(id(v) for v in self.trainable_variables),
+            fingerprint=fingerprint(
                 optimizer,
                 seed=seed,
                 microbatch_size=microbatch_size,
@@ -124,15 +130,11 @@ class DPModel(SavedAsPlain):
                 loss_weights=loss_weights,
                 replicas=self.distribute_strategy.num_replicas_in_sync,
             ),
-            ledger=ledger,
-            public_examples=public_examples,
-            plan=optimizer.privacy,
-            trainable=[id(v) for v in self.trainable_variables],
         )
-        object.__setattr__(self, "_private", state)  # not for Keras to track
+        object.__setattr__(self, "_private", compiled)  # not for Keras to track
+        object.__setattr__(self, "_run", None)
         self._compile_loss = mean_over_examples(*losses)
 
-    @one_at_a_time
     def fit(
         self,
         x: Any = None,
@@ -167,130 +169,126 @@ class DPModel(SavedAsPlain):
           verbose: As in Keras.
           callbacks: As in Keras.
           validation_split: Must be 0: it would shrink N behind the plan's back.
-          validation_data: As in Keras, or a ``ExampleSource``. Metrics of private held-out
-            records are not covered by the guarantee.
-          shuffle: Has no effect: every step draws its records anew.
+          validation_data: As in Keras, or an ``ExampleSource``. Metrics of private held-out
+            examples are not covered by the guarantee.
+          shuffle: Has no effect: every step draws its examples anew.
           class_weight: As in Keras, for integer targets in an array.
-          sample_weight: By record, ``[N]``, or by token, ``[N, T]``; applied before clipping.
+          sample_weight: By example, ``[N]``, or by token, ``[N, T]``; applied before clipping.
           initial_epoch: As in Keras.
-          steps_per_epoch: Updates an epoch.
+          steps_per_epoch: As in Keras.
           validation_steps: As in Keras.
           validation_batch_size: As in Keras; by default the microbatch size that ``compile`` was
-            given, or the expected batch, at most 256.
+            given, or the expected batch size, at most 256.
           validation_freq: As in Keras.
-          num_examples: Public number of records, where the optimizer has no plan.
+          num_examples: Dataset size, a public number, where the optimizer has no plan.
           delta: The delta to report, where the optimizer has no plan.
-          user_ids: For every record whose it is, ``[N]`` integers or strings, where the plan
-            has ``examples_per_user``: persons are then sampled, and the sum of the gradients of a
-            person's records is clipped. Of more records than that the first ones are used.
+          user_ids: The user of every example, ``[N]`` integers or strings, where the plan has
+            ``examples_per_user``. Users are then sampled, and the sum of the gradients of a user's
+            examples is clipped. If a user has more examples than that, the first ones are used.
 
         Returns:
           The Keras history; ``epsilon`` is among the logs. ``loss`` and ``val_loss`` are the same
           quantity: the mean over examples of each one's mean over its real tokens, and the
           penalties of weight regularizers. Losses of single outputs are in the validation logs
-          only; those of training are to be had as metrics.
+          only; metrics give those of training.
 
         Raises:
-          ValueError: Something would break or overspend the guarantee.
-          TypeError: The data cannot be sampled, or an argument is of the wrong kind. Both before
-            any privacy is spent.
+          ValueError: The guarantee would be broken or its budget exceeded.
+          TypeError: The data cannot be sampled, or an argument is of the wrong kind. Both are
+            raised before any privacy is spent.
         """
-        state = self._compiled_state("fit")
-        checks.check_unchanged(self, state)
-        checks.check_sharing(self, state.ledger)
-        continuity.check_accounted(self.optimizer, state)
-        continuity.check_not_set_back(self.optimizer, state)
-        arguments.check_callbacks(callbacks)
-        continuity.check_callbacks(callbacks)
-        arguments.check_counts(epochs=epochs, steps_per_epoch=steps_per_epoch)
-        arguments.check_counts(validation_batch_size=validation_batch_size)
-        arguments.check_counts(initial_epoch=initial_epoch, least=0)
-        arguments.check_validation(validation_data)
-        validation_data = arguments.text_as_tensors(validation_data)
-        arguments.check_counts(validation_steps=validation_steps, least=0)
-        validation_freq = arguments.epochs_to_validate(validation_freq)
-        arguments.check_preprocessor(self)
-        plan = self.optimizer.privacy
-        checks.check_fit(plan, batch_size, num_examples, delta, validation_split, user_ids)
-        checks.warn_of_callbacks(callbacks)
-        if class_weight is not None:
-            sample_weight = checks.class_to_sample_weight(class_weight, y, sample_weight)
-        source = as_source(x, y, sample_weight)
-        state.units = checks.units_of(plan, source, user_ids)
-        self._initial_epoch = None  # of a backup that was refused
-        asked = None if epochs is None else epochs - initial_epoch
-        earlier = state.plan
-        state.plan = self.optimizer.privacy or checks.plan_from_fit(
-            self.optimizer,
-            num_examples,
-            batch_size,
-            asked,
-            steps_per_epoch,
-            delta,
-            spent=state.ledger.steps,
-        )
-        if earlier is not None and earlier.denominator != state.plan.denominator:
-            state.update = None  # which divides by the expected batch
-        steps, per_epoch, epochs = planned_steps(
-            state.plan, self.steps_left, asked, steps_per_epoch
-        )
+        compiled = self._require_compiled("fit")
+        with compiled.alone():
+            trainable = compiled.trainable if self._run is None else self._run.step.trainable
+            validation.check_unchanged(self, compiled, trainable)
+            validation.check_accounted(compiled)
+            validation.check_not_set_back(compiled)
+            validation.check_callbacks(callbacks)
+            validation.check_counts(epochs=epochs, steps_per_epoch=steps_per_epoch)
+            validation.check_counts(validation_batch_size=validation_batch_size)
+            validation.check_counts(
+                0, initial_epoch=initial_epoch, validation_steps=validation_steps
+            )
+            validation_data = validation.checked_validation_data(validation_data)
+            validation_freq = validation.checked_validation_freq(validation_freq)
+            validation.check_preprocessor(self)
+            plan = compiled.optimizer.privacy
+            public = {"num_examples": num_examples, "batch_size": batch_size, "delta": delta}
+            validation.check_plan(plan, validation_split, user_ids, **public)
+            if class_weight is not None:
+                sample_weight = class_to_sample_weight(class_weight, y, sample_weight)
+            source = as_source(x, y, sample_weight)
+            asked = None if epochs is None else epochs - initial_epoch
+            if plan is None:
+                spent = compiled.ledger.steps
+                plan = plan_from_fit(compiled.optimizer, spent, asked, steps_per_epoch, **public)
+            users = validation.users_of(plan, source, user_ids)
+            length = planned_epochs(plan, compiled.steps_left(plan), asked, steps_per_epoch)
+            run = make_run(self, compiled, plan, length, source, self._run)
+            stream = stream_of(run, compiled, source, users, self.distribute_strategy)
+            replicas = self.distribute_strategy.num_replicas_in_sync
+            at_once = evaluated_at_once(validation_batch_size, compiled, plan, replicas)
+            if isinstance(validation_data, ExampleSource):
+                validation_data = batches(validation_data, at_once)
+            check_validation_fits(self, compiled.loss, validation_data)
+            object.__setattr__(self, "_run", run)
+            compiled.progress.of_data = {} if users is None else {_SKIPPED: users.examples_skipped}
+            return self._execute(
+                private_steps(self, compiled, run, stream),
+                epochs=initial_epoch + length.count,
+                steps_per_epoch=length.steps_each,
+                verbose=verbose,
+                callbacks=callbacks,
+                validation_data=validation_data,
+                initial_epoch=initial_epoch,
+                validation_steps=validation_steps,
+                validation_batch_size=at_once,
+                validation_freq=validation_freq,
+            )
+
+    def _execute(self, steps: Iterator[dict], **arguments: Any) -> keras.callbacks.History:
+        """Makes private steps in Keras's own loop of epochs and callbacks."""
         replicas = self.distribute_strategy.num_replicas_in_sync
-        validation_batch_size = rows_to_evaluate(state, validation_batch_size, replicas)
-        if isinstance(validation_data, ExampleSource):
-            validation_data = batches(validation_data, validation_batch_size)
-        run = make_run(self, source, steps, per_epoch)
-        check_validation_fits(self, validation_data)
-        state.run = run
-        note_training(self.trainable_variables, state.ledger)
+        ticks = tf.data.Dataset.range(1).repeat().batch(replicas)  # Keras counts steps by them
+        self._initial_epoch = None  # of a backup that was rejected
+        self.train_function: Any = lambda _: next(steps)
+        note_training(self.trainable_variables, self.ledger)
         try:
-            with last_epoch_may_be_short():
-                return super().fit(
-                    endless_ticks(self.distribute_strategy),
-                    epochs=initial_epoch + epochs,
-                    steps_per_epoch=per_epoch,
-                    verbose=verbose,
-                    callbacks=callbacks,
-                    shuffle=False,
-                    validation_data=validation_data,
-                    initial_epoch=initial_epoch,
-                    validation_steps=validation_steps,
-                    validation_batch_size=validation_batch_size,
-                    validation_freq=validation_freq,
-                )
+            with warnings.catch_warnings():  # of the last epoch, which may be short
+                warnings.filterwarnings("ignore", message="Your input ran out of data")
+                return super().fit(ticks, shuffle=False, **arguments)
         finally:
-            state.run = None
-            note_training(self.trainable_variables, state.ledger)
+            self.train_function = None
+            note_training(self.trainable_variables, self.ledger)
 
     def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Evaluates as Keras does; ``x`` may be a ``ExampleSource`` too.
+        """Evaluates as Keras does; ``x`` may be an ``ExampleSource`` too.
 
         The loss is averaged within each example first, as in ``fit``. Keras itself averages over
-        the tokens of all, which is another number where examples have several lengths.
+        the tokens of all examples, which is another number where their lengths differ.
         """
         return super().evaluate(self._in_batches("evaluate", x, kwargs), *args, **kwargs)
 
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """Predicts as Keras does; ``x`` may be a ``ExampleSource`` too."""
+        """Predicts as Keras does; ``x`` may be an ``ExampleSource`` too."""
         return super().predict(self._in_batches("predict", x, kwargs), *args, **kwargs)
 
     def _in_batches(self, what: str, x: Any, kwargs: dict[str, Any]) -> Any:
-        """A source of records as batches, of the size among the arguments; else ``x``."""
+        """A source of examples as batches, of the size among the arguments; else ``x``."""
         if not isinstance(x, ExampleSource):
             return x
-        size = kwargs.pop("batch_size", None)
-        arguments.check_counts(batch_size=size)
+        compiled, size = self._require_compiled(what), kwargs.pop("batch_size", None)
+        validation.check_counts(batch_size=size)
         replicas = self.distribute_strategy.num_replicas_in_sync
-        return batches(x, rows_to_evaluate(self._compiled_state(what), size, replicas))
+        return batches(x, evaluated_at_once(size, compiled, self.privacy, replicas))
 
     def make_train_function(self, force: bool = False) -> None:
-        """Lets Keras's training loop call the private run."""
-        run = self._compiled_state("fit").run
-        if run is None:
+        """Leaves the private steps to Keras's loop, where ``fit`` has put them already."""
+        if not self._require_compiled("fit").in_training:
             raise ValueError("A private model trains through fit() only.")
-        self.train_function = run.train_function
 
     def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
-        """Refuses: a step on a batch that the caller chose cannot be accounted for."""
+        """Raises: a step on a batch that the caller chose cannot be accounted for."""
         raise ValueError(
             "train_on_batch is not available on a private model: a batch chosen outside cannot "
             "be accounted as sampled. Use fit(); in a loop of your own, use "
@@ -301,62 +299,58 @@ class DPModel(SavedAsPlain):
         """Returns what has been spent so far, and under which assumptions.
 
         Args:
-          public: Names of public data that shaped the model: they cost nothing, and are named.
+          public: Names of public data that shaped the model: they spend nothing, and are listed.
           **counts: Further counts to carry in the report, such as unreadable records by reason.
         """
-        state = self._compiled_state("privacy_report")
-        if state.plan is None:
-            raise ValueError("There is no plan yet: compile with privacy=plan, or call fit().")
-        continuity.check_accounted(self.optimizer, state)
+        compiled, plan = self._require_compiled("privacy_report"), self._require_plan()
+        validation.check_accounted(compiled)
         return build_report(
-            state.plan,
-            state.ledger,
-            counts={**state.counts(), **counts},
-            fixed_seed=state.seed is not None,
-            notes=self._notes(),
+            plan,
+            compiled.ledger,
+            counts={**compiled.progress.counts(), **counts},
+            fixed_seed=compiled.seed is not None,
+            notes=self._notes(compiled),
             public=public,
         )
 
     @property
     def ledger(self) -> Ledger:
-        """The record of executed steps."""
-        return self._compiled_state("ledger").ledger
+        """The ledger of the steps that were made."""
+        return self._require_compiled("ledger").ledger
 
     @property
     def steps_left(self) -> int:
         """How many steps the plan still allows; without one, those of the last call of fit."""
-        state = self._compiled_state("steps_left")
-        if state.plan is None:
-            raise ValueError("There is no plan yet: compile with privacy=plan, or call fit().")
-        # Updates that a crash took from a seeded run are made again for nothing.
-        iterations = int(self.optimizer.iterations.numpy())
-        entered = [e.first + e.steps for e in state.ledger.entries if e.stream == state.stream]
-        repeats = max(0, max(entered, default=0) - iterations)
-        if self.optimizer.privacy is None:  # no budget: every fit may spend what it asks for
-            return repeats + max(0, state.plan.steps - state.ledger.steps)
-        return repeats + state.plan.affordable_steps(state.ledger.segments())
+        compiled = self._require_compiled("steps_left")
+        return compiled.steps_left(self._require_plan())
 
     @property
     def privacy(self) -> PrivacyPlan | None:
-        """The plan in force."""
-        return self._compiled_state("privacy").plan
+        """The plan in force; None before ``fit`` makes one, where the optimizer has none."""
+        compiled = self._require_compiled("privacy")
+        return compiled.optimizer.privacy if self._run is None else self._run.plan
 
     @property
     def noise_multiplier(self) -> float:
         """Noise standard deviation on the clipped sum, in units of the clip norm."""
         return self.optimizer.noise_multiplier
 
-    def _compiled_state(self, what: str) -> PrivateState:
-        if "_private" not in self.__dict__:
+    def _require_compiled(self, what: str) -> Compiled:
+        if self._private is None:
             raise ValueError(f"{what}: call compile() first, with a tfdp.optimizers optimizer.")
         return self._private
 
-    def _notes(self) -> list[str]:
-        shared = checks.sharing_note(self, self.ledger)
-        moving = self.optimizer.clip_norm
-        if moving is None:
+    def _require_plan(self) -> PrivacyPlan:
+        if self.privacy is None:
+            raise ValueError("There is no plan yet: compile with privacy=plan, or call fit().")
+        return self.privacy
+
+    def _notes(self, compiled: Compiled) -> list[str]:
+        shared = validation.sharing_note(self, compiled.ledger)
+        adaptive = compiled.optimizer.adaptive_clip_norm
+        if adaptive is None:
             return shared
-        start, now = self.optimizer.l2_norm_clip, float(moving.numpy())
+        start, now = compiled.optimizer.clip_norm, float(adaptive.numpy())
         return [*shared, f"the clip norm started at {start:g} and has come to {now:.4g}"]
 
 

@@ -1,204 +1,123 @@
-"""One call of fit: which steps it makes, from which records, with which noise."""
+"""One call of ``fit``: which steps it makes, under which plan, with which randomness."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
-import warnings
-from typing import Any, cast
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdp import checks
 from tfdp.data import ExampleSource
+from tfdp.optimizers import PrivateOptimizer
 from tfdp.privacy import PrivacyPlan
 from tfdp.privacy.noise import NoiseKey
-from tfdp.sampling import (
-    FixedSizeSampler,
-    FullBatchSampler,
-    PoissonSampler,
-    Sampler,
-    UserExamples,
-)
-from tfdp.training.checks import check_trainable
-from tfdp.training.epsilon import EpsilonMeter
-from tfdp.training.microbatches import MicrobatchStream
-from tfdp.training.state import PrivateState
-from tfdp.training.update import PrivateStep
-from tfdp.training.usable import warn_of_nothing_used
-from tfdp.training.weight_watch import WeightWatch
+from tfdp.sampling import UserExamples
+from tfdp.training import trial
+from tfdp.training.compiled import Compiled
+from tfdp.training.microbatches import MicrobatchStream, best_microbatch_size, sampler_for
+from tfdp.training.step import PrivateStep
+from tfdp.training.validation import check_optimizer_is_own
+
+_MOST_TO_EVALUATE = 256  # examples at a time
 
 
-class PrivateRun:
-    """Executes a number of steps, each entered in the ledger before its result can be seen.
+@dataclasses.dataclass(frozen=True)
+class Epochs:
+    """How many steps a call of ``fit`` makes.
 
-    Args:
-      model: The compiled, built ``DPModel``.
-      source: The records.
-      microbatch_size: Rows that one replica handles at a time.
+    Attributes:
+      steps: Steps in all.
+      steps_each: Steps of an epoch; the last one may be shorter.
+      count: Number of epochs.
+    """
+
+    steps: int
+    steps_each: int
+    count: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Run:
+    """What one call of ``fit`` executes; it holds no data.
+
+    Attributes:
+      plan: The plan in force.
+      step: What runs a private step.
+      epochs: How many steps are made.
+      first_step: Number of the first one.
       key: Key of all randomness: noise, sampling, dropout.
-      steps: How many steps the run may make.
-      steps_per_epoch: Epoch length in steps.
-      units: Whose the records are, where the plan protects persons.
     """
 
-    def __init__(
-        self,
-        model: keras.Model,
-        source: ExampleSource,
-        microbatch_size: int,
-        key: NoiseKey,
-        steps: int,
-        steps_per_epoch: int,
-        units: UserExamples | None = None,
-    ):
-        self._model = model
-        state: PrivateState = model._private
-        # compile and fit have set both before a run is made.
-        self._plan, self._update = cast(PrivacyPlan, state.plan), cast(PrivateStep, state.update)
-        self._state = state
-        self._noise = key.child("noise")
-        self._seeded = key.fixed
-        self._left = steps
-        self._per_epoch = steps_per_epoch
-        self._done = 0
-        self._next = int(model.optimizer.iterations.numpy())
-        self._epsilon = EpsilonMeter(self._plan, state.ledger)
-        sampling = key.child("sampling").as_int()
-        self._stream = MicrobatchStream(
-            source,
-            _sampler(self._plan, source, units, sampling),
-            microbatch_size,
-            model.distribute_strategy,
-            seed=key.child("dropout").seeds(0, 1)[0],
-            units=units,
-        )
-        self._batches = self._stream.iterator(self._next, steps)
-        self._watch = WeightWatch(model.trainable_variables)
-        self._source = source
-        self._seen = int(state.examples), int(state.non_finite)
-
-    def train_function(self, _: Any) -> dict[str, Any]:
-        """Runs the next steps, as many as ``steps_per_execution``; returns the epoch's logs."""
-        if self._done == 0 and self._model.optimizer.iterations.numpy() != self._next:
-            raise ValueError(
-                "A callback put back other weights when training began, but not the ledger of "
-                "what they cost. Use tfdp.training.checkpoints.CheckpointEvery, which keeps both, "
-                "and call its restore() before fit()."
-            )
-        check_trainable(self._model, self._state)
-        in_epoch = self._per_epoch - self._done % self._per_epoch
-        asked = self._model.steps_per_execution
-        count = min(asked if isinstance(asked, int) else 1, in_epoch, self._left)
-        if count == 0:
-            raise StopIteration
-        self._watch.come_back()
-        for _ in range(count):
-            self._one_update()
-        self._watch.leave()
-        logs = {**self._metrics(), **self._epsilon.logs()}
-        if self._done % self._per_epoch == 0 or not self._left:
-            self._look_at_epoch()
-        moving = self._model.optimizer.clip_norm
-        return logs if moving is None else {**logs, "clip_norm": float(moving.numpy())}
-
-    def _metrics(self) -> dict[str, Any]:
-        """The epoch's metrics; NaN, and not Keras's zero, where nothing that was drawn was used.
-
-        Updates that drew nothing are no sign of a fault: they leave the zero.
-        """
-        # Keras's means of the losses of single outputs stand at zero: only evaluation fills them.
-        empty = {metric.name for metric in self._model._compile_loss.metrics}
-        metrics = self._model.get_metrics_result()
-        metrics = {name: value for name, value in metrics.items() if name not in empty}
-        used, left_out = self._seen
-        if int(self._state.examples) > used or int(self._state.non_finite) == left_out:
-            return metrics
-        return keras.tree.map_structure(lambda _: math.nan, metrics)
-
-    def _look_at_epoch(self) -> None:
-        """Warns if none of the examples drawn since the epoch began was used."""
-        state, (used, left_out) = self._state, self._seen
-        self._seen = int(state.examples), int(state.non_finite)
-        not_finite, unreadable = self._seen[1] - left_out, self._source.bad_records
-        if self._seen[0] == used and (not_finite or unreadable):
-            warn_of_nothing_used(not_finite, unreadable)
-
-    def _one_update(self) -> None:
-        totals = self._update(
-            self._batches,
-            self._stream.steps(self._next),
-            self._update.randomness(self._noise, self._next),
-            before_release=self._enter,
-        )
-        self._state.count(totals)
-        self._next += 1
-        self._state.next_step = self._next
-        self._done += 1
-        self._left -= 1
-
-    def _enter(self) -> None:
-        # With a fixed seed, a run that goes on from a checkpoint makes the steps that a crash
-        # took away again, as the very same releases; the ledger knows them by stream and number.
-        settings, ledger = self._plan.settings, self._state.ledger
-        if self._seeded:
-            ledger.record(settings, stream=self._state.stream, update=self._next)
-        else:
-            ledger.record(settings)
+    plan: PrivacyPlan
+    step: PrivateStep
+    epochs: Epochs
+    first_step: int
+    key: NoiseKey
 
 
-def _sampler(
-    plan: PrivacyPlan, source: ExampleSource, units: UserExamples | None, seed: int
-) -> Sampler:
-    """Returns the sampler of records, or of the persons whose they are."""
-    if units is None:
-        return sampler_for(plan, len(source), seed)
-    return sampler_for(plan, units.num_users, seed, what="persons")
-
-
-def sampler_for(plan: PrivacyPlan, records: int, seed: int, what: str = "records") -> Sampler:
-    """Returns the sampler that executes what the plan accounts for.
+def make_run(
+    model: keras.Model,
+    compiled: Compiled,
+    plan: PrivacyPlan,
+    epochs: Epochs,
+    source: ExampleSource,
+    earlier: Run | None,
+) -> Run:
+    """Returns a run of steps; the first one builds the model and what clips its gradients.
 
     Args:
-      plan: The plan.
-      records: How many there are to sample from.
-      seed: Of the sampling, 128 bits.
-      what: What they are, for messages.
-
-    Raises:
-      ValueError: ``fit`` does not execute the plan's sampling, or not on so many records.
+      model: The compiled ``DPModel``.
+      compiled: What its ``compile`` fixed.
+      plan: The plan in force.
+      epochs: How many steps to make.
+      source: The examples.
+      earlier: The run before, since ``compile``: its traced functions are used again, unless they
+        divide by another expected batch size.
     """
-    if plan.sampling == "fixed_size":
-        if records != plan.num_examples:
-            raise ValueError(
-                f"The plan draws batches of fixed size from num_examples={plan.num_examples} "
-                f"{what} and the data hold {records}: the sampling would not be the one "
-                "accounted for. Make the plan for the data's size."
-            )
-        return FixedSizeSampler(records, plan.batch_size, seed)
-    if plan.sampling not in ("poisson", "full_batch"):
-        raise ValueError(
-            f"fit does not execute sampling={plan.sampling!r}, which is for steps made "
-            'elsewhere: plan with "poisson", "full_batch" or "fixed_size".'
-        )
-    if abs(records - plan.num_examples) > 0.01 * plan.num_examples:
-        warnings.warn(
-            f"The plan is for num_examples={plan.num_examples} and the data hold {records} "
-            f"{what}. The guarantee holds, but batches will be "
-            f"{records / plan.num_examples:.3g} times the expected size.",
-            stacklevel=2,
-        )
-    if plan.sampling == "full_batch":
-        return FullBatchSampler(records)
-    return PoissonSampler(records, plan.sampling_probability, seed)
+    if earlier is not None and earlier.step.expected_batch_size == plan.denominator:
+        step = earlier.step
+    else:
+        if earlier is None:
+            trial.build(model, compiled.loss, source)
+            check_optimizer_is_own(compiled.optimizer, model.trainable_variables)
+        step = PrivateStep(model, compiled, plan)
+    key = NoiseKey.from_entropy() if compiled.seed is None else NoiseKey.from_seed(compiled.seed)
+    first_step = int(compiled.optimizer.iterations.numpy())
+    return Run(plan, step, epochs, first_step, _agreed(key, model.distribute_strategy))
 
 
-def planned_steps(
+def stream_of(
+    run: Run,
+    compiled: Compiled,
+    source: ExampleSource,
+    users: UserExamples | None,
+    strategy: tf.distribute.Strategy,
+) -> MicrobatchStream:
+    """Returns the microbatches that a run draws from examples, or from the users who own them."""
+    size = compiled.microbatch_size or best_microbatch_size(
+        run.plan, run.step.clipped, source, strategy.num_replicas_in_sync
+    )
+    return MicrobatchStream(
+        source,
+        sampler_for(run.plan, source, users, run.key.child("sampling").as_int()),
+        size,
+        strategy,
+        seed=run.key.child("dropout").seeds(0, 1)[0],
+        steps=range(run.first_step, run.first_step + run.epochs.steps),
+        users=users,
+    )
+
+
+def planned_epochs(
     plan: PrivacyPlan, left: int, epochs: int | None, steps_per_epoch: int | None
-) -> tuple[int, int, int]:
-    """Returns (steps, steps an epoch, epochs) of a call of fit.
+) -> Epochs:
+    """Returns how many steps a call of ``fit`` makes.
 
-    An epoch is as many steps as give every record one expected use, ceil(N / B), unless
+    An epoch is as many steps as give every example one expected use, ceil(N / B), unless
     ``steps_per_epoch`` says otherwise. Without ``epochs`` the run takes what is left of the
     plan; the last epoch may then be short.
 
@@ -218,20 +137,103 @@ def planned_steps(
             "would spend more privacy than planned. Compile with a plan of larger budget."
         )
     if epochs is None:
-        return left, min(per_epoch, left), math.ceil(left / per_epoch)
+        return Epochs(left, min(per_epoch, left), math.ceil(left / per_epoch))
     if epochs * per_epoch > left:
         raise ValueError(
             f"epochs={epochs} of {per_epoch} steps ask for {epochs * per_epoch} steps, but the "
             f"plan of {plan.steps} has {left} left. Ask for at most {left // per_epoch} epochs, "
             "leave epochs out to use what is left, or plan more steps."
         )
-    return epochs * per_epoch, per_epoch, epochs
+    return Epochs(epochs * per_epoch, per_epoch, epochs)
 
 
-def agreed_key(key: NoiseKey, strategy: tf.distribute.Strategy) -> NoiseKey:
+def plan_from_fit(
+    optimizer: PrivateOptimizer,
+    spent: int,
+    epochs: int | None,
+    steps_per_epoch: int | None,
+    **public: Any,
+) -> PrivacyPlan:
+    """Returns the plan that l2_norm_clip, noise_multiplier and the arguments of ``fit`` make.
+
+    Args:
+      optimizer: The optimizer, which has no plan.
+      spent: Steps in the ledger.
+      epochs: As given to ``fit``, counted from ``initial_epoch``.
+      steps_per_epoch: As given to ``fit``.
+      **public: Its num_examples, batch_size and delta.
+
+    Raises:
+      ValueError: A public number is missing. The number of examples is never taken from the
+        data: it would reveal whether an example is in them.
+    """
+    given = {**public, "epochs": epochs}
+    missing = [
+        name for name in ("num_examples", "batch_size", "epochs", "delta") if given[name] is None
+    ]
+    if epochs is None or missing:
+        raise ValueError(
+            f"fit: {' and '.join(missing)} missing. The optimizer was given l2_norm_clip and "
+            "noise_multiplier without a plan, so fit needs num_examples, batch_size, epochs and "
+            "delta (public numbers, not counted from the data). Or compile with "
+            "privacy=tfdp.PrivacyPlan(...)."
+        )
+    for name in ("num_examples", "batch_size"):
+        checks.positive_int(name, public[name])
+    per_epoch = steps_per_epoch or math.ceil(public["num_examples"] / public["batch_size"])
+    return PrivacyPlan(
+        steps=spent + max(1, epochs) * per_epoch,
+        clip_norm=optimizer.clip_norm,
+        noise_multiplier=optimizer.noise_multiplier,
+        **public,
+    )
+
+
+def evaluated_at_once(
+    asked: int | None, compiled: Compiled, plan: PrivacyPlan | None, replicas: int
+) -> int:
+    """Returns how many examples all replicas together evaluate at a time.
+
+    As many on each: Keras fails on a first batch that they cannot share evenly.
+    """
+    default = _MOST_TO_EVALUATE
+    if plan is not None:
+        default = min(default, math.ceil(plan.batch_size))
+    return math.ceil((asked or compiled.microbatch_size or default) / replicas) * replicas
+
+
+def class_to_sample_weight(class_weight: dict, y: Any, sample_weight: Any) -> np.ndarray:
+    """Turns class weights into sample weights ``[N]``, which apply before clipping.
+
+    Raises:
+      TypeError: It is not a dict of numbers.
+      ValueError: The targets are not integer classes, or a class has no weight.
+    """
+    if not isinstance(class_weight, dict):
+        raise TypeError(f"class_weight={class_weight!r}: expected a dict from class to weight.")
+    for label, weight in class_weight.items():
+        checks.not_negative(f"class_weight[{label!r}]", weight)
+    targets = None if y is None or keras.tree.is_nested(y) else np.asarray(y)
+    if targets is None or targets.dtype.kind not in "iu" or targets.size != len(targets):
+        raise ValueError(
+            "class_weight needs y as one array of integer classes. For other targets, compute "
+            "the weight of every example and pass sample_weight."
+        )
+    classes, position = np.unique(targets.reshape(-1), return_inverse=True)
+    absent = [int(c) for c in classes if int(c) not in class_weight]
+    if absent:
+        raise ValueError(f"class_weight has no weight for the classes {absent[:10]}.")
+    weights = np.asarray([class_weight[int(c)] for c in classes], "float32")[position]
+    if sample_weight is None:
+        return weights
+    given = np.asarray(sample_weight, "float32")
+    return weights.reshape(-1, *[1] * (given.ndim - 1)) * given
+
+
+def _agreed(key: NoiseKey, strategy: tf.distribute.Strategy) -> NoiseKey:
     """Returns the first worker's key on every worker.
 
-    All replicas must draw the same noise and the same records; entropy drawn on each machine
+    All replicas must draw the same noise and the same examples; entropy drawn on each machine
     would drive their weights apart.
     """
     if not strategy.extended._in_multi_worker_mode():

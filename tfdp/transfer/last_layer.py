@@ -13,8 +13,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp import checks
-from tfdp.privacy import PrivacyReport, build_report
-from tfdp.privacy.report import SEED_NOTE
+from tfdp.privacy import PrivacyReport
+from tfdp.privacy.report import build_report
+from tfdp.privacy.report_text import SEED_NOTE
 from tfdp.privacy.spenders import note_training
 from tfdp.transfer.backbones import Backbone
 from tfdp.transfer.classifier_export import check_backbone, export_classifier, export_head

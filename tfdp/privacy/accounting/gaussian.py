@@ -11,14 +11,14 @@ from tfdp.privacy.accounting.releases import CannotAnswerError, Releases
 
 
 def log_delta(epsilon: float, mu: float) -> float:
-    """Logarithm of the exact delta of one Gaussian release at `epsilon`.
+    """Returns the logarithm of the exact delta of one Gaussian release at `epsilon`.
 
     Theorem 8 of Balle and Wang, "Improving the Gaussian Mechanism for Differential Privacy"
     (ICML 2018): delta = Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu).
 
     Args:
         epsilon: 0 or more.
-        mu: sensitivity over standard deviation, above 0.
+        mu: Sensitivity over standard deviation, above 0.
     """
     first = special.log_ndtr(mu / 2 - epsilon / mu)
     second = epsilon + special.log_ndtr(-mu / 2 - epsilon / mu)
@@ -28,7 +28,7 @@ def log_delta(epsilon: float, mu: float) -> float:
 
 
 def epsilon_of_mu(mu: float, delta: float) -> float:
-    """Epsilon of one Gaussian release of sensitivity over deviation `mu`, rounded up."""
+    """Returns epsilon of one Gaussian release of sensitivity over deviation `mu`, rounded up."""
     if log_delta(0.0, mu) <= math.log(delta):
         return 0.0
     # Zero-concentrated privacy bounds the answer from above (Bun and Steinke 2016, Prop. 1.3).

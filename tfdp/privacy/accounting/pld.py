@@ -30,16 +30,16 @@ _ROUNDING = 1e-15
 
 
 def _largest_loss(mechanism: Mechanism) -> float:
-    """About the width of the loss distribution of one release: ten deviations each way."""
+    """Returns about the width of the loss distribution of one release: ten deviations each way."""
     loss = 10 / mechanism.multiplier + 0.5 / mechanism.multiplier**2
     if mechanism.kind == "gaussian":
         return 2 * loss
-    rate = mechanism.rate
-    return float(np.logaddexp(0.0, math.log(rate) - math.log1p(-rate) + loss))
+    q = mechanism.probability
+    return float(np.logaddexp(0.0, math.log(q) - math.log1p(-q) + loss))
 
 
 def _composed_width(counts: Releases) -> float:
-    """About the width of the composed loss distribution, from a handful of Renyi orders."""
+    """Returns about the width of the composed loss distribution, from a handful of Renyi orders."""
     orders = [1.1, 1.3, 2, 3, 5, 9, 17, 33, 65]
     accountant = dp_accounting.rdp.RdpAccountant(orders)
     for mechanism, count in counts.items():
@@ -50,7 +50,7 @@ def _composed_width(counts: Releases) -> float:
 
 
 def _interval(counts: Releases, most_points: int) -> float:
-    """The grid for these releases: `INTERVAL`, unless they are very narrow or very wide."""
+    """Returns the grid for these releases: `INTERVAL`, unless they are very narrow or very wide."""
     widest = max(_largest_loss(mechanism) for mechanism in counts)
     interval = min(INTERVAL, max(_FINEST, widest / _FEWEST_POINTS))
     interval = max(interval, widest / most_points)
@@ -62,14 +62,14 @@ def _interval(counts: Releases, most_points: int) -> float:
 
 @functools.lru_cache(maxsize=8)
 def _one_release(
-    mechanism: Mechanism, interval: float, neighbour: AdjacencyType
+    mechanism: Mechanism, interval: float, neighbor: AdjacencyType
 ) -> privacy_loss_distribution.PrivacyLossDistribution:
-    """The loss distribution of one release, rounded up ("connect the dots").
+    """Returns the loss distribution of one release, rounded up ("connect the dots").
 
-    As `privacy_loss_distribution.from_gaussian_mechanism` has it, for a record removed or added.
+    As `privacy_loss_distribution.from_gaussian_mechanism` has it, for an example removed or added.
     """
     loss = GaussianPrivacyLoss(
-        mechanism.multiplier, sampling_prob=mechanism.rate, adjacency_type=neighbour
+        mechanism.multiplier, sampling_prob=mechanism.probability, adjacency_type=neighbor
     )
     ends = loss.connect_dots_bounds()
     lowest = math.floor(ends.epsilon_lower / interval)
@@ -83,7 +83,7 @@ def _one_release(
 def _repeat(
     release: privacy_loss_distribution.PrivacyLossDistribution, count: int
 ) -> privacy_loss_distribution.PrivacyLossDistribution:
-    """The release `count` times over, in two rounds if that is very often.
+    """Returns the release `count` times over, in two rounds if that is very often.
 
     For short grids dp-accounting first works out (grid points) ** count, as an exact integer;
     with millions of releases that alone takes minutes.
@@ -99,19 +99,19 @@ def _repeat(
 def _full_round(
     release: privacy_loss_distribution.PrivacyLossDistribution,
 ) -> privacy_loss_distribution.PrivacyLossDistribution:
-    """Another number of the same release, as calibration asks for, finds its rounds here."""
+    """Is kept for another number of the same release, as calibration asks for."""
     return release.self_compose(_MOST_IN_ONE_ROUND)
 
 
 def _compose(
-    counts: Releases, interval: float, neighbour: AdjacencyType
+    counts: Releases, interval: float, neighbor: AdjacencyType
 ) -> privacy_loss_distribution.PrivacyLossDistribution:
     total = privacy_loss_distribution.identity(value_discretization_interval=interval)
     for mechanism, count in counts.items():
         if mechanism.kind == "gaussian":
             # Plain Gaussian releases compose in closed form before they meet the grid.
             mechanism, count = Mechanism("gaussian", mechanism.multiplier / math.sqrt(count)), 1
-        total = total.compose(_repeat(_one_release(mechanism, interval, neighbour), count))
+        total = total.compose(_repeat(_one_release(mechanism, interval, neighbor), count))
     return total
 
 
@@ -120,35 +120,32 @@ def _epsilon(
     counts: tuple[tuple[Mechanism, int], ...],
     delta: float,
     most_points: int,
-    neighbour: AdjacencyType,
+    neighbor: AdjacencyType,
 ) -> float:
-    """Kept for a while: calibrations, reports and the wall all ask about the same releases."""
+    """Is kept for a while: calibrations, reports and budgets all ask about the same releases."""
     with np.errstate(all="ignore"):
         interval = _interval(dict(counts), most_points)
-        total = _compose(dict(counts), interval, neighbour)
+        total = _compose(dict(counts), interval, neighbor)
         return total.get_epsilon_for_delta(delta)
 
 
 class PldAccountant:
     """Epsilon through the privacy loss distribution, rounded up on a grid.
 
-    Connect-the-dots discretisation (Doroshenko et al. 2022) and composition by Fourier
+    Connect-the-dots discretization (Doroshenko et al. 2022) and composition by Fourier
     transform (Koskela, Jalkoe and Honkela 2020). The tightest answer for Poisson sampling.
     """
 
     name = "pld"
     title = "PLD (dp-accounting)"
 
-    def __init__(self, most_points: int = _MOST_POINTS, *, removals_only: bool = False) -> None:
-        """Args:
-        most_points: longest grid for one release; fewer are faster, and looser.
-        removals_only: bound the cost of a record's removal and leave its addition, which costs
-            less in practice, aside. Twice as fast: for searches, since it is no guarantee.
+    def __init__(self, most_points: int = _MOST_POINTS) -> None:
+        """Makes an accountant.
+
+        Args:
+            most_points: Longest grid for one release; fewer points are faster, and looser.
         """
         self._most_points = most_points
-        self._neighbours = [AdjacencyType.REMOVE]
-        if not removals_only:
-            self._neighbours.append(AdjacencyType.ADD)
 
     def epsilon(self, counts: Releases, delta: float) -> float:
         """See `Accountant.epsilon`. Costs up to a second, 0.1 s for another count of the same."""
@@ -159,8 +156,8 @@ class PldAccountant:
             raise CannotAnswerError(f"delta {delta:g} is within the rounding of the transforms")
         try:
             epsilon = max(
-                _epsilon(tuple(counts.items()), delta - slack, self._most_points, neighbour)
-                for neighbour in self._neighbours
+                _epsilon(tuple(counts.items()), delta - slack, self._most_points, neighbor)
+                for neighbor in (AdjacencyType.REMOVE, AdjacencyType.ADD)
             )
         except (ArithmeticError, ValueError, MemoryError) as error:
             raise CannotAnswerError(f"the loss distribution fails here ({error})") from error

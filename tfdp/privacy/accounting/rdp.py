@@ -1,4 +1,4 @@
-"""Renyi accounting, by tensorflow-privacy's own code."""
+"""Rényi accounting, by tensorflow-privacy's own code."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ import functools
 import dp_accounting
 import numpy as np
 
-from tfdp.privacy.accounting._tensorflow_privacy import AccountantType
 from tfdp.privacy.accounting.releases import CannotAnswerError, Mechanism, Releases
+from tfdp.privacy.accounting.tensorflow_privacy import AccountantType
 
-#: Rates around one half at which, with much noise, tensorflow-privacy's series takes seconds.
-_SLOW_RATES = (0.49, 0.51)
+#: Between these sampling probabilities, tensorflow-privacy's series takes seconds if there is much
+#: noise.
+_SLOW = (0.49, 0.51)
 _MUCH_NOISE = 50.0
 
 
 def quick(mechanism: Mechanism) -> Mechanism:
-    """The mechanism, or a neighbour that costs at least as much and is soon computed.
+    """Returns the mechanism, or a similar one that costs at least as much and is soon computed.
 
-    A larger sampling rate never lowers a divergence, so the figure stays an upper bound.
+    A larger sampling probability never lowers a divergence, so the figure stays an upper bound.
     """
-    slow = _SLOW_RATES[0] < mechanism.rate < _SLOW_RATES[1]
+    slow = _SLOW[0] < mechanism.probability < _SLOW[1]
     if slow and mechanism.kind == "poisson" and mechanism.multiplier > _MUCH_NOISE:
         return dataclasses.replace(mechanism, sampled=51, population=100)
     return mechanism
@@ -30,7 +31,7 @@ def quick(mechanism: Mechanism) -> Mechanism:
 def _accountant(mechanism: Mechanism) -> dp_accounting.rdp.RdpAccountant:
     if mechanism.kind == "fixed_size":
         # tensorflow-privacy makes accountants for add-or-remove only; sampling without
-        # replacement is analysed under replacement (Wang, Balle, Kasiviswanathan 2019).
+        # replacement is analyzed under replacement (Wang, Balle, Kasiviswanathan 2019).
         return dp_accounting.rdp.RdpAccountant(
             neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE
         )
@@ -39,20 +40,20 @@ def _accountant(mechanism: Mechanism) -> dp_accounting.rdp.RdpAccountant:
 
 @functools.lru_cache(maxsize=512)
 def divergences(mechanism: Mechanism) -> tuple[np.ndarray, np.ndarray]:
-    """Orders and Renyi divergences of one release, the divergences rounded up.
+    """Returns orders and Rényi divergences of one release, the divergences rounded up.
 
     They come out of sums near 1 whose logarithm is then divided by (order - 1). For very small
     divergences the rounding of that sum is all there is, and may even be negative; a few units
     in the last place per order are therefore added, so that the bound never drops below truth.
 
     Raises:
-        CannotAnswerError: the series of tensorflow-privacy fails for these settings.
+        CannotAnswerError: The series of tensorflow-privacy fails for these settings.
     """
     try:
         with np.errstate(all="ignore"):
             accountant = _accountant(mechanism).compose(quick(mechanism).event(1))
     except (ArithmeticError, ValueError) as error:
-        raise CannotAnswerError(f"the Renyi series fails here ({error})") from error
+        raise CannotAnswerError(f"the Rényi series fails here ({error})") from error
     orders = accountant.orders
     rounding = 8 * np.finfo(float).eps * orders / (orders - 1)
     divergence = np.maximum(accountant.rdp, 0) + rounding
@@ -60,7 +61,7 @@ def divergences(mechanism: Mechanism) -> tuple[np.ndarray, np.ndarray]:
 
 
 class RdpAccountant:
-    """Epsilon through Renyi divergences, at tensorflow-privacy's orders.
+    """Epsilon through Rényi divergences, at tensorflow-privacy's orders.
 
     Composition adds the divergences up (Mironov 2017). The conversion to epsilon is Proposition
     12 of Canonne, Kamath and Steinke 2020, not the older and looser one of Mironov.
@@ -76,5 +77,5 @@ class RdpAccountant:
         total = sum(count * divergence for count, _, divergence in per_release)
         epsilon, _ = dp_accounting.rdp.compute_epsilon(orders, total, delta)
         if not np.isfinite(epsilon):
-            raise CannotAnswerError("no Renyi order gives a finite epsilon")
+            raise CannotAnswerError("no Rényi order gives a finite epsilon")
         return float(epsilon)

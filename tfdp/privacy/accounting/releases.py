@@ -1,4 +1,4 @@
-"""The mechanisms that accountants analyse: Gaussian releases, sampled or not."""
+"""The mechanisms that accountants analyze: Gaussian releases, sampled or not."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class CannotAnswerError(ArithmeticError):
 
 @dataclasses.dataclass(frozen=True)
 class Mechanism:
-    """A Gaussian release on a sample of the records.
+    """A Gaussian release on a sample of the examples.
 
     Attributes:
         kind: "gaussian" (no sampling), "poisson" or "fixed_size" (without replacement).
-        multiplier: standard deviation of the noise over the *sensitivity* of the sum. Where
-            one record moves the sum by two clip norms this is half the noise multiplier.
-        sampled: expected (poisson) or exact (fixed_size) number of records drawn.
-        population: number of records drawn from.
+        multiplier: Standard deviation of the noise over the *sensitivity* of the sum. Where
+            one example moves the sum by two clip norms this is half the noise multiplier.
+        sampled: Expected (poisson) or exact (fixed_size) number of examples drawn.
+        population: Number of examples drawn from.
     """
 
     kind: str
@@ -33,15 +33,15 @@ class Mechanism:
     population: int = 1
 
     @property
-    def rate(self) -> float:
-        """Chance of a given record to be drawn."""
+    def probability(self) -> float:
+        """Probability of a given example to be drawn, q."""
         return self.sampled / self.population
 
     def event(self, count: int) -> dp_accounting.DpEvent:
-        """`count` such releases in the words of dp-accounting."""
+        """Returns `count` such releases as dp-accounting knows them."""
         event: dp_accounting.DpEvent = dp_accounting.GaussianDpEvent(self.multiplier)
         if self.kind == "poisson":
-            event = dp_accounting.PoissonSampledDpEvent(self.rate, event)
+            event = dp_accounting.PoissonSampledDpEvent(self.probability, event)
         elif self.kind == "fixed_size":
             event = dp_accounting.SampledWithoutReplacementDpEvent(
                 self.population, self.sampled, event
@@ -54,10 +54,10 @@ Releases = dict[Mechanism, int]
 
 
 def releases(segments: Iterable[Segment]) -> Releases:
-    """What the segments released about one record, equal mechanisms counted together.
+    """Returns what the segments released about one example, equal mechanisms counted together.
 
     Raises:
-        ValueError: the segments cannot be composed (see `common_adjacency`).
+        ValueError: The segments cannot be composed (see `common_adjacency`).
     """
     segments = [segment for segment in segments if segment.steps]
     common_adjacency(segments)
@@ -75,10 +75,10 @@ def releases(segments: Iterable[Segment]) -> Releases:
 
 
 def unamplified(segments: Iterable[Segment]) -> Releases:
-    """The same steps if sampling hid nothing: one plain Gaussian release per exposure.
+    """Returns the same steps if sampling hid nothing: one plain Gaussian release per exposure.
 
-    Updates that were sampled count as passes over the data of their joint length. Passes that
-    nobody sampled begin anew with every segment.
+    Steps that were sampled count as passes over the data of their joint length. Passes without
+    sampling begin anew with every segment.
     """
     steps: Counter[tuple[StepSettings, int]] = Counter()
     for number, segment in enumerate(segments):
@@ -92,11 +92,11 @@ def unamplified(segments: Iterable[Segment]) -> Releases:
 
 
 def worst_case(counts: Releases) -> Releases:
-    """An upper bound on any releases: every record takes part in every one of them.
+    """Returns an upper bound on any releases: every example takes part in every one of them.
 
-    Whether a record was drawn is a coin that does not depend on it; given the coin, the
-    releases differ by at most the unsampled ones, and hockey-stick divergences are jointly
-    convex, so the bound always holds.
+    Whether an example was drawn does not depend on it. Given whether it was, the releases differ
+    by at most the unsampled ones, and hockey-stick divergences are jointly convex, so the bound
+    always holds.
     """
     bound: Counter[Mechanism] = Counter()
     for mechanism, count in counts.items():
