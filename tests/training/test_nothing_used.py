@@ -42,7 +42,7 @@ def test_one_example_decides_nothing_but_its_own_part():
 
 def test_an_epoch_that_used_no_example_shows_no_loss_and_is_warned_of():
     private = model()
-    with pytest.warns(UserWarning, match="No example was used in a whole epoch.* were drawn"):
+    with pytest.warns(UserWarning, match="No example was used in a whole epoch.* was not finite"):
         history = private.fit(X * np.nan, Y, epochs=1, verbose=0).history
     assert np.isnan(history["loss"]).all() and np.isnan(history["accuracy"]).all()
     assert np.isfinite(history["epsilon"]).all() and private.ledger.steps == 2
