@@ -285,7 +285,7 @@ class _Surveyor(Recorder):
     def _runs_by_rule(self, key, layer):
         return rule_for(layer) is not None
 
-    def losses_and_outputs(self, frame, call, args, kwargs):
+    def _run(self, frame, call, args, kwargs):
         graph = tf.compat.v1.get_default_graph()
         arguments = [tuple(leaf.shape) for leaf in _tensors_of((args, kwargs))]
         seen = Call(frame, graph, graph is self._graph, arguments)
