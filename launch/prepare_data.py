@@ -61,7 +61,7 @@ def _make_icons(output: Path) -> None:
     for split, entry in manifest["splits"].items():
         print(f"{split}: {entry['num_examples']:,} pairs of {entry['concepts']:,} concepts")
     for reason, count in manifest["left_out"].items():
-        print(f"left out, {reason}: {count:,}")
+        print(f"skipped, {reason}: {count:,}")
     print(f"{output} holds the data set {manifest['name']!r}, {_size(manifest) / 1e6:.1f} MB.")
 
 

@@ -40,8 +40,7 @@ def as_source(x: Any, y: Any = None, sample_weight: Any = None) -> ExampleSource
         raise TypeError(_dataset_message(x))
     if isinstance(x, keras.utils.PyDataset) or _is_torch_loader(x):
         raise TypeError(
-            f"x is a {type(x).__name__}, whose items are batches that it forms itself. {_WHY} "
-            f"{_INSTEAD}"
+            f"x is a {type(x).__name__}, whose items are batches of its own. {_WHY} {_INSTEAD}"
         )
     if isinstance(x, Iterator):
         raise TypeError(f"x is a generator or iterator of unknown size. {_WHY} {_INSTEAD}")

@@ -118,7 +118,7 @@ def _check_classes(train_labels: np.ndarray, test_labels: np.ndarray, shots: Seq
     unknown = np.setdiff1d(test_labels, classes)
     if unknown.size:
         raise ValueError(
-            f"labels_test hold classes that labels_train lack: {unknown[:5].tolist()}."
+            f"labels_test has classes that labels_train lacks: {unknown[:5].tolist()}."
         )
 
 

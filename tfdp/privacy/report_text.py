@@ -1,6 +1,7 @@
 """The words of the privacy report: whom a guarantee protects, from whom, and what it assumes.
 
-Each sentence is written once, here, for the report in JSON, as text and as a page. `{unit}` is what is protected: an example, or a user with all their examples.
+Each sentence is written once, here, for the report in JSON, as text and as a page. `{unit}` is
+what is protected: an example, or a user with all their examples.
 """
 
 from __future__ import annotations
@@ -178,7 +179,7 @@ def _clipping(v: Mapping[str, Any], one: str) -> str:
         return (
             f"the clip norm starts at {norm} and follows the {how['quantile']:g} quantile of the "
             f"norms, through a count with noise of standard deviation "
-            f"{v['count_noise_standard_deviation']:.5g}; the noise multiplier covers the count too, "
+            f"{v['count_noise_standard_deviation']:.5g}; the noise multiplier includes it, "
             f"and the noise on the sum is {v['gradient_noise_multiplier']:.5g} clip norms"
         )
     return f"over all weights jointly: no {one}'s contribution has a norm above {norm}"

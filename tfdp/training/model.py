@@ -292,7 +292,7 @@ class DPModel(SavedAsPlain):
         raise ValueError(
             "train_on_batch is not available on a private model: a batch that the caller chose "
             "cannot be accounted as sampled. Use fit(); in a loop of your own, use "
-            "tfdp.clipping.clipped_gradient_sum and tfdp.privacy.noise.privatize."
+            "tfdp.clipping.clipped_gradient_sum and tfdp.privacy.privatize."
         )
 
     def privacy_report(self, public: Sequence[str] = (), **counts: Any) -> PrivacyReport:

@@ -55,8 +55,8 @@ class Preparation:
         spent = math.fsum(release.share for release in self.releases())
         if spent >= 1:
             raise ValueError(
-                f"center_share={self.center_share} and counts_share={self.counts_share} leave "
-                "nothing of the budget for the method: together they must be below 1."
+                f"center_share={self.center_share} and counts_share={self.counts_share} leave no "
+                "budget for the method: their sum must be below 1."
             )
 
     @property

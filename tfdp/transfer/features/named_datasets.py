@@ -70,22 +70,22 @@ def open_splits(dataset: str, splits: Sequence[str], path: _Path | None = None) 
             another in the test.
     """
     if not splits:
-        raise DatasetError("no split is named: splits must be one name or more, as 'train,test'.")
+        raise DatasetError("no split is named: give one or more, such as 'train,test'.")
     sets = [open_pictures(dataset, split, path) for split in splits]
     first = sets[0]
     if len(first.class_names) < 2:
         raise DatasetError(
             f"data set {first.name!r} has {len(first.class_names)} class: a classifier needs two "
-            "or more. In folders of pictures every class has a folder of its own in each split."
+            "or more. In folders of pictures, every class has its own folder in each split."
         )
     for other in sets[1:]:
         if list(first.class_names) != list(other.class_names):
             differing = set(first.class_names) ^ set(other.class_names)
             raise DatasetError(
-                f"splits {first.split!r} and {other.split!r} have other classes "
-                f"({', '.join(sorted(differing)[:5]) or 'in another order'}): their labels would "
-                "not mean the same. In folders of pictures every split needs a folder for each "
-                "class, an empty one if it has no pictures of it."
+                f"splits {first.split!r} and {other.split!r} have different classes "
+                f"({', '.join(sorted(differing)[:5]) or 'in another order'}), so their labels "
+                "would not mean the same. In folders of pictures, every split needs a folder for "
+                "each class, even an empty one."
             )
     return sets
 

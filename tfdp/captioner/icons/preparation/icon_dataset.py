@@ -49,7 +49,7 @@ def prepare_icons(
     """
     plan = make_plan(package, recipe, limit)
     if not plan.items:
-        raise PreparationError("no picture is left to render: the package holds none that fit.")
+        raise PreparationError("there is no picture to render: the package holds none that fits.")
     finished = _finished(output, plan)
     if finished:
         return finished
