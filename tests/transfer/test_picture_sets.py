@@ -158,7 +158,7 @@ def test_missing_and_damaged_packages_are_named(tmp_path):
 def test_names_of_tensorflow_datasets_are_passed_on():
     with pytest.raises(DatasetError, match="'no_such_set_at_all'.* not found") as caught:
         open_pictures("tfds:no_such_set_at_all", "train")
-    assert len(str(caught.value)) < 300  # without the names of all data sets
+    assert len(str(caught.value)) < 300  # without the names of all datasets
 
 
 def test_transparent_files_come_on_white(tmp_path):

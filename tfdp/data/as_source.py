@@ -31,7 +31,7 @@ def as_source(x: Any, y: Any = None, sample_weight: Any = None) -> ExampleSource
         sample_weight: Weights `[N]` or `[N, T]`; only with arrays.
 
     Raises:
-        TypeError: If `x` offers no random access to single examples: data sets that stream,
+        TypeError: If `x` offers no random access to single examples: datasets that stream,
             generators, iterators, and batched loaders.
         ValueError: If lengths differ, nobody declared what an example looks like, or `y` or
             `sample_weight` comes with data that already hold them.
@@ -56,7 +56,7 @@ def _dataset_message(dataset: tf.data.Dataset) -> str:
     known = "streams" if size < 0 else f"streams its {size} elements"
     return (
         f"x is a tf.data.Dataset, which {known} in an order of its own. {_WHY} {_INSTEAD} A finite "
-        "data set of single examples that fits in memory becomes one with "
+        "dataset of single examples that fits in memory becomes one with "
         "tfdp.data.ArraySource.from_dataset(dataset)."
     )
 

@@ -28,7 +28,7 @@ class PrivateOptimizer(_MIXIN):
     """Mixin before a Keras optimizer class: rejects raw gradients and keeps the settings.
 
     Clipping and noise happen before an optimizer sees a gradient; whatever it then does with the
-    noised mean (moments, decay, trust ratios) is post-processing and costs no privacy.
+    noised mean (moments, decay, trust ratios) is post-processing and spends no privacy.
 
     Args:
       learning_rate: As in Keras: a float or a schedule.
@@ -44,7 +44,7 @@ class PrivateOptimizer(_MIXIN):
 
     Attributes:
       ledger: As the argument.
-      adaptive_clip_norm: Variable of the clip norm of the moment, if the plan lets it follow a
+      adaptive_clip_norm: Variable of the current clip norm, if the plan lets it follow a
         quantile; else None.
 
     Raises:

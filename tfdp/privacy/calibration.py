@@ -59,8 +59,8 @@ def noise_for_epsilon(
         spent: What has been spent already; the target is for everything together.
 
     Returns:
-        A noise multiplier whose epsilon lies within 0.1 % below the target, usually within
-        0.01 % (or further below where no noise multiplier of at least 0.001 comes nearer).
+        A noise multiplier whose epsilon lies within 0.1% below the target, usually within
+        0.01% (or further below where no noise multiplier of at least 0.001 comes nearer).
 
     Raises:
         ValueError: An argument is out of range, or no amount of noise is enough.

@@ -60,7 +60,7 @@ def expected_epochs(segments: Iterable[Segment]) -> float:
 def expected_coverage(segments: Iterable[Segment]) -> float | None:
     """Returns the expected fraction of examples that are used at least once, or None if unknown.
 
-    Random sampling reaches 1 - (1 - q)^T, which is 63.2 % after one "epoch".
+    Random sampling reaches 1 - (1 - q)^T, which is 63.2% after one "epoch".
     """
     log_missed = 0.0
     for segment in segments:

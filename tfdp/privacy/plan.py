@@ -77,11 +77,11 @@ class PrivacyPlan:
             sampling: "poisson", "full_batch" (what "poisson" becomes at B = N), "fixed_size",
                 "none" or "arbitrary"; see `StepSettings`.
             accountant: "auto" (the tightest valid one), "gaussian", "pld" or "rdp".
-            adjacency: Which data sets count as neighbors; see `StepSettings`.
+            adjacency: Which datasets count as neighbors; see `StepSettings`.
             secure: Whether noise is drawn exactly, in integers on a grid, so that attacks on
                 floating-point noise do not apply; see `tfdp.privacy.grid`. Drawing it takes 14
                 times the processor time of floating-point noise (0.2 s for a million weights),
-                and the same epsilon needs 0.006 % more of it.
+                and the same epsilon needs 0.006% more of it.
             examples_per_user: If None, each example is protected by itself. A number protects a
                 user with all their examples, of which a step uses at most that many.
                 `num_examples` and `batch_size` then count users, and `fit` needs `user_ids`.
@@ -162,7 +162,7 @@ class PrivacyPlan:
 
     @property
     def adjacency(self) -> str:
-        """Which data sets count as neighbors."""
+        """Which datasets count as neighbors."""
         return self.settings.adjacency
 
     @property

@@ -40,9 +40,9 @@ SEED_NOTE = (
     "difference has none, and composition does not hold for them"
 )
 _ADJACENCY = {
-    "add_or_remove_one": "data sets that differ by the presence of one {unit}",
-    "zero_out": "data sets in which one {unit} is, or is not, blanked out",
-    "replace_one": "data sets in which one {unit} is replaced by another",
+    "add_or_remove_one": "datasets that differ by the presence of one {unit}",
+    "zero_out": "datasets in which one {unit} is, or is not, blanked out",
+    "replace_one": "datasets in which one {unit} is replaced by another",
 }
 _SAMPLING = {
     "poisson": "Poisson, each {unit} included independently with probability q",

@@ -54,9 +54,9 @@ class StepSettings:
             "full_batch": every example, in every step (B = N).
             "fixed_size": exactly B of N, uniformly, without replacement, anew each step.
             "none": passes over the data in an order that is not verified; each example at most
-            once a pass. No amplification.
+            once per pass. No amplification.
             "arbitrary": any example may be in any step. No amplification.
-        adjacency: Which data sets count as neighbors: "add_or_remove_one", "zero_out" (an
+        adjacency: Which datasets count as neighbors: "add_or_remove_one", "zero_out" (an
             example becomes a blank that contributes nothing) or "replace_one". If empty, the
             sampling's usual one.
         secure: Whether the noise is a discrete Gaussian on a grid, drawn exactly, instead of one

@@ -261,7 +261,7 @@ def checked_validation_data(validation_data: Any) -> Any:
     if isinstance(data, str | bytes | numbers.Number):
         raise TypeError(f"{expected}{data!r}.")
     arrays = isinstance(data, dict | list | tuple) or hasattr(data, "shape")
-    if not arrays:  # a data set, a loader, a generator, or None
+    if not arrays:  # a dataset, a loader, a generator, or None
         return data
     parts = data if isinstance(data, list | tuple) else (data,)
     if len(parts) not in (2, 3) or parts[1] is None:

@@ -51,7 +51,7 @@ class FeatureTable:
 
     Args:
         parts: The pieces of the table, each `[n, D]` of floats.
-        labels: One integer array a part, `[n]`.
+        labels: One integer array per part, `[n]`.
         num_classes: K, a public number.
         stray: By how many examples the table may differ from its stated size; see `split`.
 
@@ -123,7 +123,7 @@ class FeatureTable:
         return FeatureTable(parts, labels, self.num_classes, stray)
 
     def kept(self, name: Hashable, make: Callable[[], Any], key: Hashable = None) -> Any:
-        """Returns what `make` gave the last time, if `key` is the same; makes it anew if not.
+        """Returns what `make` gave the last time, if `key` is the same; makes it again if not.
 
         What many fits share, such as normalized features, is kept here and goes with the table.
         """

@@ -119,7 +119,7 @@ class FeatureFolder:
 
     @property
     def num_classes(self) -> int:
-        """K, as the data set states it."""
+        """K, as the dataset states it."""
         return len(self.manifest["dataset"]["class_names"])
 
     def table(self, split: str) -> FeatureTable:
