@@ -180,7 +180,8 @@ def test_the_saved_model_normalizes_pictures_as_training_did(tmp_path, run_in_fo
         from configs import quickstart
         from launch import train_captioner as program
         from launch._workdir import Workdir
-        from tfdp.privacy import Ledger, PrivacyPlan, build_report
+        from tfdp.privacy import Ledger, PrivacyPlan
+        from tfdp.privacy.report import build_report
 
         config, given = quickstart.get_config(), {{}}
         config.data.normalization = "imagenet"
