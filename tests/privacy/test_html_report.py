@@ -276,7 +276,7 @@ def test_ticks_are_few_and_round(top):
 def test_the_page_bears_its_day_and_names_a_bounded_attacker(report, page):
     assert re.search(r"Privacy report, made on \d{4}-\d\d-\d\d ", page.text)
     assert "but not the key (computationally bounded" in page.text
-    assert "unlimited" not in page.text and "usual attacks find far fewer" in page.text
+    assert "unlimited" not in page.text and "usual attacks identify far fewer" in page.text
     assert f"a factor of e^epsilon = {math.exp(report.epsilon):.4g}" in page.text
     assert all(line in page.text for line in report["assumptions"])
 

@@ -24,7 +24,7 @@ def model(**kwargs):
 )
 def test_labels_and_weights_that_are_all_out_of_range_are_rejected(y, weights):
     private = model()
-    with pytest.raises(ValueError, match="Not one of the 40 examples has a usable target"):
+    with pytest.raises(ValueError, match="None of the 40 examples has a usable target"):
         private.fit(X, y, sample_weight=weights, verbose=0)
     assert private.ledger.steps == 0
 

@@ -94,7 +94,7 @@ def test_a_model_made_outside_the_strategy_is_rejected_by_name_and_spends_nothin
         """,
         devices=2,
     )
-    assert printed.count("kernel, were made outside the scope of the MirroredStrategy") == 2
+    assert printed.count("kernel, were created outside the scope of the MirroredStrategy") == 2
     assert "0 steps" in printed
 
 

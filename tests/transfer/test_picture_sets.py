@@ -77,7 +77,7 @@ def test_splits_whose_labels_mean_different_things_are_rejected(tmp_path):
         (tmp_path / place).mkdir(parents=True)
         Image.fromarray(picture).save(tmp_path / place / "a.png")
     # Label 1 would be the dog in training, and the eel in the test.
-    with pytest.raises(DatasetError, match=r"'train' and 'test' have other classes \(dog\)"):
+    with pytest.raises(DatasetError, match=r"'train' and 'test' have different classes \(dog\)"):
         open_splits("folder", ["train", "test"], tmp_path)
     (tmp_path / "test" / "dog").mkdir()
     (tmp_path / "train" / ".ipynb_checkpoints").mkdir()
