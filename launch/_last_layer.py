@@ -39,7 +39,7 @@ def run_study(config: ml_collections.ConfigDict, folder: str | None, strategy: s
     with workdir.locked():
         export = planned_export(study, values["export"], workdir.path, workdir.saved_model)
         if values["export"]["method"] and not export:
-            logging.info("%s is there already: nothing is spent on it.", workdir.saved_model)
+            logging.info("%s exists already, so nothing is spent on it.", workdir.saved_model)
         workdir.claim(config, may_change=("export", "seeds", "title"))
         if any(cell.candidate.method != "fine_tune" for cell in study.cells):
             workdir.claim_features(study.data.checksum)

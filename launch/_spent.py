@@ -121,7 +121,7 @@ def read_config(path: Path) -> Any:
         ValueError: it is damaged.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"there is no {path}: the settings of the run cannot be told.")
+        raise FileNotFoundError(f"there is no {path}: the settings of the run are unknown.")
     try:
         return json.loads(path.read_bytes())
     except ValueError as error:

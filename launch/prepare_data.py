@@ -1,4 +1,4 @@
-r"""Makes the data sets of icons, and the vocabulary, from public npm packages.
+r"""Makes the datasets of icons, and the vocabulary, from public npm packages.
 
     npm pack @iconify/json@2.2.535
     python -m launch.prepare_data --dataset=icons --source=iconify-json-2.2.535.tgz --output=DIR
@@ -35,7 +35,7 @@ _LIMIT = flags.DEFINE_integer(
 )
 _PROCESSES = flags.DEFINE_integer("processes", 2, "Processes that render.", lower_bound=1)
 _IMAGE_SIZE = flags.DEFINE_integer(
-    "image_size", None, "Pixels along a side, if not those of the data set.", 8, 1024
+    "image_size", None, "Pixels along a side, if not those of the dataset.", 8, 1024
 )
 _PIECES = flags.DEFINE_integer("vocabulary_size", 3072, "Most pieces of a vocabulary.", 300)
 
@@ -61,8 +61,8 @@ def _make_icons(output: Path) -> None:
     for split, entry in manifest["splits"].items():
         print(f"{split}: {entry['num_examples']:,} pairs of {entry['concepts']:,} concepts")
     for reason, count in manifest["left_out"].items():
-        print(f"left out, {reason}: {count:,}")
-    print(f"{output} holds the data set {manifest['name']!r}, {_size(manifest) / 1e6:.1f} MB.")
+        print(f"skipped, {reason}: {count:,}")
+    print(f"{output} holds the dataset {manifest['name']!r}, {_size(manifest) / 1e6:.1f} MB.")
 
 
 def _make_vocabulary(output: Path) -> None:

@@ -108,7 +108,7 @@ def recomputed(workdir: Workdir) -> PrivacyReport:
     plan = PrivacyPlan(**config["privacy"])
     if not workdir.ledger.is_file():
         raise FileNotFoundError(
-            f"there is no {workdir.ledger}: without the ledger nobody can tell what was spent. "
+            f"there is no {workdir.ledger}: without the ledger, what was spent is unknown. "
             "Restore it; every checkpoint carries a copy."
         )
     ledger = Ledger.read(workdir.ledger)

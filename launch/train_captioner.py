@@ -84,16 +84,16 @@ def train(
     counted, there = model.ledger.steps, int(model.optimizer.iterations.numpy())
     if counted and not restored:
         logging.warning(
-            "There is no checkpoint to go on from: the weights are new ones, and the %d "
+            "There is no checkpoint to continue from: the weights are new, and the %d "
             "steps that the ledger holds stay spent.",
             counted,
         )
     if model.steps_left == 0:
-        logging.info("All %d steps have been made: no privacy is spent.", counted)
+        logging.info("All %d steps have been taken already: no more privacy is spent.", counted)
         return True
     if counted:
         logging.info(
-            "Going on: %d steps are counted, the weights have %d of them, %d are left.",
+            "Continuing: the ledger has %d steps, the weights have %d of them, %d are left.",
             counted,
             there,
             model.steps_left,

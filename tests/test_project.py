@@ -76,7 +76,7 @@ def test_the_core_works_without_the_extras_and_says_what_other_rooms_need(run_in
         """
         import sys
         extras = "array_record keras_cv keras_hub keras_nlp matplotlib resvg_py tensorboard"
-        extras += " tensorflow_datasets absl.app ml_collections importlib_resources"
+        extras += " tensorflow_datasets ml_collections importlib_resources"
         for name in extras.split():
             sys.modules[name] = None
         import tfdp

@@ -1,4 +1,4 @@
-"""Making a data set: content, interruption, and what can stand in the way."""
+"""Making a dataset: content, interruption, and what can stand in the way."""
 
 import dataclasses
 import hashlib
@@ -132,7 +132,7 @@ def test_a_finished_data_set_is_not_made_again(package, tmp_path, monkeypatch):
     monkeypatch.setattr(icon_rendering, "_render", None)
     assert _prepare(package, tmp_path) == manifest
     assert _contents(tmp_path) == before
-    with pytest.raises(PreparationError, match="already holds the data set 'all' made with other"):
+    with pytest.raises(PreparationError, match="already holds the dataset 'all' made with other"):
         _prepare(package, tmp_path, limit=3)
     (tmp_path / "manifest.json").write_text("{")
     with pytest.raises(ValueError, match="manifest.json is damaged"):

@@ -159,7 +159,10 @@ def test_impossible_arguments_are_rejected(records, tokenizer, tmp_path):
         ImageTextSource(iter(records), tokenizer, 8, 6)
     with pytest.raises(FileNotFoundError, match="does not hold prepared pairs"):
         ImageTextSource(tmp_path, tokenizer, 8, 6)
-    for text, message in (('{"splits": ', "damaged"), ('{"format": 1}', "no manifest of prepared")):
+    for text, message in (
+        ('{"splits": ', "damaged"),
+        ('{"format": 1}', "not a manifest of prepared"),
+    ):
         (tmp_path / "manifest.json").write_text(text)
         with pytest.raises(ValueError, match=f"manifest.json is {message}"):
             ImageTextSource(tmp_path, tokenizer, 8, 6)

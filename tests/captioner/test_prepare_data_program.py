@@ -35,7 +35,7 @@ def test_an_archive_becomes_a_data_set(tmp_path):
         "--processes=1",
     )
     assert done.returncode == 0, done.stderr
-    assert "train: " in done.stdout and "left out, broken: 1" in done.stdout
+    assert "train: " in done.stdout and "skipped, broken: 1" in done.stdout
     assert {p.suffix for p in (tmp_path / "out").iterdir()} == {".array_record", ".json", ".md"}
 
 

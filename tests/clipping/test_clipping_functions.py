@@ -62,14 +62,14 @@ def test_per_layer_clipping_by_one_number_shares_it_equally():
 
 def test_per_layer_clipping_of_a_layer_that_is_left_out_is_rejected():
     model = dense_net()
-    with pytest.raises(ValueError, match="no layer of it holds"):
+    with pytest.raises(ValueError, match="none of these layers holds"):
         clipped(model, squared_error, X, Y, {paths(model)[0]: 1.0})
 
 
 def test_per_layer_bounds_without_a_weight_are_rejected_since_they_would_only_add_noise():
     model = dense_net()
     clip_norms = {**dict.fromkeys(paths(model), 1.0), "typo": 5.0}
-    with pytest.raises(ValueError, match=r"no trainable weight goes with \['typo'\]"):
+    with pytest.raises(ValueError, match=r"no trainable weight belongs to \['typo'\]"):
         clipped(model, squared_error, X, Y, clip_norms)
     with pytest.raises(ValueError, match="expected the clip norm of one layer or more"):
         clipped(model, squared_error, X, Y, {})

@@ -66,5 +66,5 @@ def test_the_engines_equal_the_loop_without_a_fallback(name):
     classes = len(targets) < len(build().output_shape)
     y = ids(*targets, below=7, seed=1) if classes else floats(*targets, seed=1)
     with warnings.catch_warnings():
-        warnings.filterwarnings("error", message="Exact but slower")
+        warnings.filterwarnings("error", message="exact but slower")
         check(build, x, y, class_loss if classes else squared_error, engines=engines)

@@ -102,7 +102,7 @@ def test_patches_before_other_layers_are_compiled():
     assert compiled(attentive())
 
 
-@pytest.mark.filterwarnings("ignore:Exact but slower")
+@pytest.mark.filterwarnings("ignore:No rule for")
 def test_what_would_be_mapped_example_after_example_is_compiled():
     assert compiled(own_layer())
 

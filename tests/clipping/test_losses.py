@@ -258,7 +258,7 @@ class OwnHead(keras.layers.Layer):
         return self.activation(keras.ops.matmul(x, self.kernel))
 
 
-@pytest.mark.filterwarnings("ignore:Exact but slower")
+@pytest.mark.filterwarnings("ignore:No rule for")
 @pytest.mark.parametrize("rate", [0, 0.5])
 @pytest.mark.parametrize("jit_compile", [True, False])
 def test_losses_see_the_logits_behind_layers_without_a_rule(rate, jit_compile):

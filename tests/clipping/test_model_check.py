@@ -269,7 +269,7 @@ def frames(difference):
 
 def test_gradients_that_cancel_beyond_rounding_are_added_up_first():
     model, x, y = frames(1e-4), floats(4, 8), floats(4, 16, seed=1)
-    with pytest.warns(UserWarning, match="cancel so far"):
+    with pytest.warns(UserWarning, match="nearly cancel"):
         norms = per_example_norms(model, squared_error, x, y)
     exact = per_example_norms(model, squared_error, x, y, engine="vectorized")
     np.testing.assert_allclose(norms, exact, rtol=1e-4)

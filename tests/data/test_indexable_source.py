@@ -165,7 +165,7 @@ def test_batched_access_that_leaves_items_out_does_not_move_the_others():
 
 
 def test_what_nobody_declared_is_rejected_with_a_spec_to_paste():
-    with pytest.raises(ValueError, match="a person declares them") as error:
+    with pytest.raises(ValueError, match="you declare them") as error:
         IndexableSource(_Digits(broken={0}), _as_pair)
     code = str(error.value).split("element_spec = ")[1].split("\n")[0]
     assert code == "(tf.TensorSpec([2, 2], tf.float32), tf.TensorSpec([], tf.int64))"

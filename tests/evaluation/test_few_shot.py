@@ -106,7 +106,7 @@ def test_bad_input_is_named():
         few_shot_probe(train, labels, train[:, :4], labels, shots=[1])
     with pytest.raises(ValueError, match="has 5 examples in labels_train"):
         few_shot_probe(train, labels, train, labels, shots=[1, 10])
-    with pytest.raises(ValueError, match=r"labels_train lack: \[7\]"):
+    with pytest.raises(ValueError, match=r"labels_train lacks: \[7\]"):
         few_shot_probe(train, labels, train, np.where(labels == 1, 7, labels), shots=[1])
     with pytest.raises(ValueError, match="at least 2 classes"):
         few_shot_probe(train, labels * 0, train, labels * 0, shots=[1])

@@ -16,7 +16,7 @@ from tests.forks import Fork
 from tfdp.privacy import Ledger, PrivacyPlan, verify
 
 STEPS = 20
-GOING_ON = r"Going on: (\d+) steps are counted, the weights have (\d+) of them, (\d+) are left"
+GOING_ON = r"Continuing: the ledger has (\d+) steps, the weights have (\d+) of them, (\d+) are left"
 TINY = [
     "--config=configs/quickstart.py",
     "--config.privacy.batch_size=64",
@@ -211,7 +211,7 @@ def test_the_same_command_again_says_that_it_is_finished_and_spends_nothing(fini
     assert code == 0, err
     probe = json.loads((workdir / "metrics.json").read_text())["few_shot"]["encoder"]["1_shot"]
     assert len(probe["accuracies"]) == 2
-    assert f"All {STEPS} steps have been made" in err
+    assert f"All {STEPS} steps have been taken already" in err
     assert "(epsilon, delta) = (8, 1e-05)" in out
     assert steps(workdir) == STEPS
     assert (workdir / "ledger.jsonl").read_bytes() == before

@@ -151,7 +151,7 @@ def test_what_is_impossible_is_rejected_in_one_line():
         solve_plan(num_examples=10, delta=1e-5, batch_size=1, noise_multiplier=1)
     with pytest.raises(ValueError, match="cannot be reached"):
         solve_plan(num_examples=1000, delta=1e-6, steps=100, noise_multiplier=0.1, epsilon=0.1)
-    with pytest.raises(ValueError, match="give a smaller delta"):
+    with pytest.raises(ValueError, match="use a smaller delta"):
         noise_for_epsilon(1, 1e-2, settings(1, 10_000), 3)
     with pytest.raises(ValueError, match="epsilon must be a finite number above 0"):
         noise_for_epsilon(0, 1e-5, settings(1, 100), 3)

@@ -56,7 +56,7 @@ def test_copies_of_a_ledger_count_once(tmp_path):
     together = compose([ledger, copy, tmp_path, str(tmp_path / "ledger.jsonl")], 1e-5, "rdp")
     assert sum(segment.steps for segment in together.segments) == 4
     assert [part.counted_before for part in together.parts] == [False, True, True, True]
-    assert "steps of an earlier part among them" in str(together)
+    assert "some of them counted in an earlier part" in str(together)
     ledger.close()
 
 
@@ -64,7 +64,7 @@ def test_public_data_are_free_and_named():
     together = compose({"web captions": PUBLIC, "private": ledger_of(plan(), 2)}, 1e-5, "rdp")
     assert together.epsilon == epsilon([Segment(plan().settings, 2)], 1e-5, "rdp").epsilon
     assert together.parts[0].public
-    assert "web captions  public data: free" in str(together)
+    assert "web captions  public data: spends no privacy" in str(together)
     assert compose({"only": PUBLIC}, 1e-5).epsilon == 0.0
 
 

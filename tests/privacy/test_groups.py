@@ -78,7 +78,7 @@ def test_the_report_says_what_people_with_several_examples_get(tmp_path):
         assert epsilon == epsilon_of_group(spent, 1e-5, int(size))
     text = report.summary_text()
     assert "epsilon for examples of one person is at most 2: " in text
-    assert "ImageNet, for the first weights: free" in text
+    assert "ImageNet, for the first weights: spends no privacy" in text
     report.write_json(tmp_path / "privacy_report.json")
     report.write_html(tmp_path / "privacy_report.html")
     page = (tmp_path / "privacy_report.html").read_text()

@@ -123,7 +123,7 @@ def test_every_section_is_there(page):
         "Epsilon against steps",
         "Noise and sampling",
         "What is not covered",
-        "What the figure rests on",
+        "What the guarantee assumes",
         "Counts",
         "Ledger",
         "Versions",
@@ -213,7 +213,7 @@ def test_no_noise_is_called_no_guarantee(tmp_path):
     page = Page(written(build_report(p, made((p, 2))), tmp_path))
     assert "No guarantee" in page.texts
     assert "svg" not in page.tags
-    assert "the guarantee proves" not in page.text
+    assert "The guarantee proves" not in page.text
 
 
 def test_nothing_done_is_said(tmp_path):
@@ -276,7 +276,7 @@ def test_ticks_are_few_and_round(top):
 def test_the_page_bears_its_day_and_names_a_bounded_attacker(report, page):
     assert re.search(r"Privacy report, made on \d{4}-\d\d-\d\d ", page.text)
     assert "but not the key (computationally bounded" in page.text
-    assert "unlimited" not in page.text and "usual attacks find far fewer" in page.text
+    assert "unlimited" not in page.text and "usual attacks identify far fewer" in page.text
     assert f"a factor of e^epsilon = {math.exp(report.epsilon):.4g}" in page.text
     assert all(line in page.text for line in report["assumptions"])
 
@@ -285,7 +285,7 @@ def test_without_a_guarantee_the_page_promises_nothing(tmp_path):
     p = plan(noise_multiplier=0)
     text = Page(written(build_report(p, made((p, 2))), tmp_path)).text
     assert "Against nobody" in text and "Covered nothing" in text
-    for promise in ("every weight", "128-bit", "What the figure rests on"):
+    for promise in ("every weight", "128-bit", "What the guarantee assumes"):
         assert promise not in text
 
 

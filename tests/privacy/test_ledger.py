@@ -293,7 +293,7 @@ def test_nothing_is_taken_over_from_a_file_that_is_gone(tmp_path):
     first = fill(Ledger(tmp_path), (ONE, 2))
     content = (tmp_path / "ledger.jsonl").read_bytes()
     (tmp_path / "ledger.jsonl").unlink()
-    with pytest.raises(LedgerError, match="of 2 steps, had it open: opening it would lose them"):
+    with pytest.raises(LedgerError, match="had it open. Opening it would lose 2 steps"):
         Ledger(tmp_path)
     assert not (tmp_path / "ledger.jsonl").exists()
     first.close()

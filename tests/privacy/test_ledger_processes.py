@@ -106,6 +106,6 @@ def test_a_fork_records_nothing_in_the_ledger_of_the_other_process(tmp_path):
     memory, disk = lines[:4], lines[4:]
     for record, merge, opening, steps in (memory, disk):
         for refused in (record, merge):
-            assert f"LedgerError the ledger is that of process {process.pid}, and" in refused
+            assert f"LedgerError the ledger belongs to process {process.pid}, and" in refused
         assert "LedgerBusyError" in opening and f"pid {process.pid}" in opening
         assert steps == "2"

@@ -155,7 +155,7 @@ def test_the_summary_states_what_matters():
         "PLD (dp-accounting); RDP 1.132, PLD 0.7834, without amplification 11.48",
         "Poisson, each example included independently with probability q; q = 256/60000 = 0.004267",
         "1170 of 1170 planned; each example used 4.99 times on average, 99.33% of them",
-        "protects    one example (one picture with its caption); data sets that differ by the pre",
+        "protects    one example (one picture with its caption); datasets that differ by the pre",
         "every weight and optimizer state of the model, at every step and in every checkpoint",
         "training loss and metrics",
         "people with several examples",

@@ -31,7 +31,9 @@ def test_callbacks_that_choose_weights_by_private_metrics_are_warned_of(tmp_path
     best = keras.callbacks.ModelCheckpoint(
         tmp_path / "best.keras", monitor="loss", save_best_only=True
     )
-    with pytest.warns(UserWarning, match="ModelCheckpoint .* chooses weights by it"):
+    with pytest.warns(
+        UserWarning, match="ModelCheckpoint controls training, or chooses weights, by"
+    ):
         compiled(classifier(), plan()).fit(FEATURES, LABELS, verbose=0, callbacks=[best])
 
 

@@ -133,12 +133,12 @@ def test_a_seeded_run_set_back_would_make_its_noise_again_and_is_rejected(tmp_pa
 def test_an_optimizer_of_other_weights_is_rejected_and_their_ledger_stays():
     first = trained()
     for other in (classifier(), keras.Sequential([keras.layers.Dense(2)])):
-        with pytest.raises(ValueError, match="optimizer of other weights"):
+        with pytest.raises(ValueError, match="built for other weights"):
             compiled(other, None, first.optimizer)
     assert first.optimizer.ledger is first.ledger
     late = compiled(keras.Sequential([keras.layers.Dense(2)]), plan())
     late.optimizer.build(first.trainable_variables)
-    with pytest.raises(ValueError, match="optimizer of other weights"):
+    with pytest.raises(ValueError, match="built for other weights"):
         late.fit(*separable(), verbose=0)
     assert late.ledger.steps == 0
 
@@ -198,7 +198,7 @@ def test_two_threads_cannot_train_one_model_at_once():
     thread = threading.Thread(target=second)
     thread.start()
     model.fit(*separable(), verbose=0, callbacks=[WaitForIt()])
-    assert ["training already" in error for error in errors] == [True]
+    assert ["already training" in error for error in errors] == [True]
     assert model.ledger.steps == STEPS
 
 
@@ -263,7 +263,7 @@ def test_a_plan_without_delta_and_numbers_that_contradict_the_plan_are_rejected(
 def test_callbacks_that_steer_by_private_metrics_are_warned_of():
     model = compiled(classifier(), plan())
     stop = keras.callbacks.EarlyStopping(monitor="loss", patience=100)
-    with pytest.warns(UserWarning, match="EarlyStopping steers the training by 'loss'"):
+    with pytest.warns(UserWarning, match="EarlyStopping controls training, .*by 'loss'"):
         model.fit(*separable(), verbose=0, callbacks=[stop])
 
 

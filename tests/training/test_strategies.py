@@ -94,7 +94,7 @@ def test_a_model_made_outside_the_strategy_is_rejected_by_name_and_spends_nothin
         """,
         devices=2,
     )
-    assert printed.count("kernel, were made outside the scope of the MirroredStrategy") == 2
+    assert printed.count("kernel, were created outside the scope of the MirroredStrategy") == 2
     assert "0 steps" in printed
 
 
@@ -116,7 +116,7 @@ def test_a_second_strategy_that_tensorflow_confuses_with_the_first_spends_nothin
         devices=2,
     )
     assert "1 steps\nThe replicas cannot add up" in printed
-    assert "make one strategy" in printed and "0 steps" in printed
+    assert "create one strategy" in printed and "0 steps" in printed
 
 
 def test_workers_on_two_machines_agree_with_one_device(run_in_fork):

@@ -12,7 +12,7 @@ from tfdp.transfer.release_budget import Spending, whole_budget
 class Recorder(Spending):
     """Keeps the exact sums and their stated sensitivity; releases answers of its own.
 
-    Two data sets are then asked the same questions, as the guarantee supposes: what a method does
+    Two datasets are then asked the same questions, as the guarantee supposes: what a method does
     next may depend on what was released, and on nothing else.
     """
 

@@ -189,7 +189,7 @@ def test_keras_files_saved_models_and_applications_become_backbones(tmp_path):
     for backbone in (stored, served):
         np.testing.assert_allclose(backbone.features(pictures), expected, rtol=1e-5, atol=1e-4)
         assert len(backbone.description["weights"]["sha256"]) == 64
-    with pytest.raises(BackboneError, match="pictures of 8 px only"):
+    with pytest.raises(BackboneError, match="only pictures of 8 px"):
         load_backbone(str(tmp_path / "net.keras"), image_size=16)
     with pytest.raises(BackboneError, match="give image_size"):
         load_backbone(str(tmp_path / "served"))

@@ -166,7 +166,7 @@ def test_limit_and_float16(tmp_path):
 def test_features_beyond_float16_are_not_taken_for_unreadable_pictures(tmp_path):
     large = dataclasses.replace(BACKBONE, preprocess=lambda x: 1e3 * tf.cast(x, tf.float32))
     header = {**HEADER, "dtype": "float16"}
-    with pytest.raises(FeatureFileError, match=r"does not fit float16, .*--dtype=float32"):
+    with pytest.raises(FeatureFileError, match=r"does not fit in float16, .*--dtype=float32"):
         extract(large, _pictures(), FeatureWriter(tmp_path / "16", header))
     writer = FeatureWriter(tmp_path / "32", HEADER)
     assert extract(large, _pictures(), writer) == (23, 0)
@@ -185,8 +185,8 @@ def _cut(file):
         (lambda p: (p / "manifest.json").write_text("{"), "is damaged"),
         (lambda p: (p / "manifest.json").write_text("{}"), "not a manifest of format 1"),
         (lambda p: (p / "manifest.json").write_text('{"format": 1, "splits": {}}'), "class_names"),
-        (lambda p: _cut(p / "train/features-00001.npy"), "has 5 rows and 6 labels where .* says 6"),
-        (lambda p: _cut(p / "train/labels-00001.npy"), "has 6 rows and 5 labels where .* says 6"),
+        (lambda p: _cut(p / "train/features-00001.npy"), "has 5 rows and 6 labels, but .* says 6"),
+        (lambda p: _cut(p / "train/labels-00001.npy"), "has 6 rows and 5 labels, but .* says 6"),
         (lambda p: (p / "train/features-00002.npy").write_bytes(b"x"), "not a .npy file"),
         (lambda p: (p / "train/features-00002.npy").write_bytes(b""), "not a .npy file"),
         (lambda p: (p / "train/labels-00002.npy").write_bytes(b""), "not a .npy file"),

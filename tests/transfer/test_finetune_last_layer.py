@@ -93,7 +93,7 @@ def launch(features, tmp_path):
         ({"delta": 2.0}, "delta must lie strictly between 0 and 1"),
         ({"delta": 0.0}, "delta must lie"),
         ({"num_examples": 0}, "num_examples must be a whole number"),
-        ({"num_examples": 500}, "num_examples=500 was stated but there are 300 examples"),
+        ({"num_examples": 500}, "num_examples=500, but there are 300 examples"),
         ({"adjacency": "replace"}, "adjacency"),
         ({"tuning__held_out": 0.0}, "tuning.held_out must lie strictly"),
         ({"tuning__charge": "yes"}, "tuning.charge must be True or False"),

@@ -154,7 +154,7 @@ def test_wrong_settings_are_named(maker, message):
 
 def test_a_number_of_examples_far_from_the_data_is_rejected():
     """Near it is what privacy hides; far from it sums would be divided by the wrong number."""
-    with pytest.raises(ValueError, match="num_examples=500 was stated but there are 400"):
+    with pytest.raises(ValueError, match="num_examples=500, but there are 400"):
         LastLayer(CLASSES, num_examples=500, epsilon=1.0).fit(X, Y)
     LastLayer(CLASSES, num_examples=401, epsilon=1.0, method="one_step").fit(X, Y)
 

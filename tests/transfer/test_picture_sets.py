@@ -77,7 +77,7 @@ def test_splits_whose_labels_mean_different_things_are_rejected(tmp_path):
         (tmp_path / place).mkdir(parents=True)
         Image.fromarray(picture).save(tmp_path / place / "a.png")
     # Label 1 would be the dog in training, and the eel in the test.
-    with pytest.raises(DatasetError, match=r"'train' and 'test' have other classes \(dog\)"):
+    with pytest.raises(DatasetError, match=r"'train' and 'test' have different classes \(dog\)"):
         open_splits("folder", ["train", "test"], tmp_path)
     (tmp_path / "test" / "dog").mkdir()
     (tmp_path / "train" / ".ipynb_checkpoints").mkdir()
@@ -158,7 +158,7 @@ def test_missing_and_damaged_packages_are_named(tmp_path):
 def test_names_of_tensorflow_datasets_are_passed_on():
     with pytest.raises(DatasetError, match="'no_such_set_at_all'.* not found") as caught:
         open_pictures("tfds:no_such_set_at_all", "train")
-    assert len(str(caught.value)) < 300  # without the names of all data sets
+    assert len(str(caught.value)) < 300  # without the names of all datasets
 
 
 def test_transparent_files_come_on_white(tmp_path):

@@ -135,5 +135,5 @@ def test_replace_one_needs_twice_the_noise():
 
 def test_noise_on_a_grid_is_rejected_before_anything_is_released():
     plan = PrivacyPlan(1000, 1000, 1, 1.0, delta=1e-5, noise_multiplier=1.7, secure=True)
-    with pytest.raises(ValueError, match="secure=True: the releases of a last layer"):
+    with pytest.raises(ValueError, match="secure=True: a last layer"):
         Spending(plan, [Release("all")], NoiseKey.from_entropy())

@@ -111,7 +111,7 @@ def test_what_can_work_is_not_rejected():
 
 
 def test_shares_that_leave_a_method_nothing_are_rejected():
-    with pytest.raises(ValueError, match="center_share=0.6 and counts_share=0.4 leave nothing"):
+    with pytest.raises(ValueError, match="center_share=0.6 and counts_share=0.4 leave no"):
         Preparation(center="private", balance=True, center_share=0.6, counts_share=0.4)
     Preparation(center_share=0.6, counts_share=0.6)  # neither is published
 
@@ -136,7 +136,7 @@ def test_arguments_of_another_type_are_named(arguments, message):
 
 def test_features_that_do_not_fit_the_head_are_rejected():
     rows = as_table(X, Y, 4)
-    with pytest.raises(ValueError, match="the features have 4 classes and .* num_classes=3"):
+    with pytest.raises(ValueError, match="the features have 4 classes, but .* num_classes=3"):
         LastLayer(3, num_examples=200, epsilon=1.0).fit(rows)
     head = LastLayer(4, num_examples=200, epsilon=1.0).fit(rows)
     for call in (head.fit, head.evaluate):

@@ -25,7 +25,7 @@ class CaptionLoss:
         per_token: Nats per token over all tokens, so that long captions weigh more.
         captions: How many captions were scored.
         tokens: How many tokens they hold.
-        skipped: Records that could not be read or hold no token.
+        skipped: Examples that could not be read or hold no token.
     """
 
     per_caption: float
@@ -53,8 +53,8 @@ def caption_loss(
         model: Maps the source's inputs to logits `[B, L, V]`; called with `training=False`.
         source: Picture-text pairs whose targets are int ids `[B, L]`, 0 where there is no token.
             Its pictures should not be augmented.
-        batch_size: Captions a forward pass.
-        limit: Score only this many records from the start, all when None.
+        batch_size: Captions per forward pass.
+        limit: Score only this many examples from the start; all if None.
         other_pictures: Show each caption the picture before its own in the batch (`x["image"]`).
             How much more the captions surprise then is what the model reads off their pictures.
 
@@ -154,8 +154,8 @@ def unigram_loss(
         public_tokens: As in `unigram_log_probabilities`.
         vocabulary_size: Number of ids, V.
         source: The held-out pairs, the same as given to `caption_loss`.
-        batch_size: Captions a pass.
-        limit: Score only this many records from the start, all when None.
+        batch_size: Captions per pass.
+        limit: Score only this many examples from the start; all if None.
 
     Returns:
         The loss, comparable field by field with that of `caption_loss`.

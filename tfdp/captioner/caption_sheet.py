@@ -45,7 +45,7 @@ def save_caption_sheet(
         title += ", × how much likelier its own picture makes the true one than the others do"
     counts = len(pictures), *(len(texts) for texts, _ in lines)
     if len(set(counts)) != 1 or not counts[0]:
-        raise ValueError(f"Expected one caption of each kind a picture, got {counts}.")
+        raise ValueError(f"Expected one caption of each kind per picture, got {counts}.")
     if pictures.dtype != np.uint8 and not (pictures.min() >= 0 and pictures.max() <= 1):
         raise ValueError(
             f"images of dtype {pictures.dtype} must lie in [0, 1], got "

@@ -51,11 +51,12 @@ def read_manifest(folder: str | os.PathLike) -> dict[str, Any]:
         manifest = json.loads(path.read_bytes())
     except ValueError as error:
         raise ValueError(
-            f"{path} is damaged ({error}): copy it again, or make the pairs anew in another folder."
+            f"{path} is damaged ({error}): copy it again, or prepare the pairs again in another "
+            "folder."
         ) from error
     if not isinstance(manifest, dict) or not {"splits", "labels"} <= manifest.keys():
         raise ValueError(
-            f"{path} is no manifest of prepared pairs, it has no splits or no labels: name the "
+            f"{path} is not a manifest of prepared pairs: it has no splits or no labels. Name the "
             "folder that `python -m launch.prepare_data` made."
         )
     return manifest

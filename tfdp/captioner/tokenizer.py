@@ -36,7 +36,7 @@ class CaptionTokenizer:
         """Creates the tokenizer.
 
         Args:
-            vocabulary: Pieces, or the path of a text file with one piece a line, in WordPiece
+            vocabulary: Pieces, or the path of a text file with one piece per line, in WordPiece
                 notation. Must hold `[PAD]` first, `[UNK]`, and `[START]`, `[END]` or BERT's
                 `[CLS]`, `[SEP]`.
             lowercase: Whether to lower-case captions and strip accents (uncased vocabularies).
@@ -122,7 +122,7 @@ class CaptionTokenizer:
         return tf.strings.regex_replace(text, " ?(['-]) ?", r"\1")
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes the vocabulary, one piece a line; the constructor reads it back."""
+        """Writes the vocabulary, one piece per line; the constructor reads it back."""
         with open(path, "w", encoding="utf-8") as file:
             file.writelines(f"{piece}\n" for piece in self.vocabulary)
 

@@ -59,16 +59,16 @@ class ClippedGradient:
       loss: ``(y_true, y_pred, sample_weight) -> [B]``; see ``per_example_loss``.
       clip_norm: C, the largest L2 norm of an example's contribution over all weights jointly. Or
         the clip norms of layers by their path, as for ``PrivacyPlan``.
-      clipping: What happens below that norm, as for ``PrivacyPlan``: an object such as
-        ``AutomaticClipping()``, its dictionary or its name. Left out, flat clipping. Quantile
-        clipping is flat clipping here: what moves C gives ``clip_scale``.
+      clipping: How contributions are brought to that norm, as for ``PrivacyPlan``: an object such
+        as ``AutomaticClipping()``, its dictionary or its name. By default, flat clipping. Quantile
+        clipping is flat clipping here: the caller moves C by ``clip_scale``.
       engine: "auto" takes a single pass, in which calls of layers without a rule are mapped over
-        examples, with a warning that names them; "single_pass" rejects those. "two_pass" forms
-        the sum by a second backward pass: slower, with less memory. "vectorized" maps the whole
-        model.
+        examples, with a warning that names them; "single_pass" rejects such layers. "two_pass"
+        forms the sum in a second backward pass, which is slower and needs less memory.
+        "vectorized" maps the whole model.
       with_outputs: Whether to return the model's outputs, which metrics need.
-      jit_compile: Whether XLA compiles the function. "auto" says yes, but for networks of
-        convolutions on CPUs. What XLA has no form of is never compiled; a warning names it.
+      jit_compile: Whether XLA compiles the function. "auto" compiles all but convolutional
+        networks on CPUs. A model that XLA does not support is not compiled, with a warning.
       examples_per_user: How many consecutive examples are clipped together: the sum of their
         gradients is what has norm at most C. If it overflows, the user contributes nothing.
       public_examples: (x, y) or (x, y, sample_weight) of two examples or more that are not
@@ -179,7 +179,7 @@ class ClippedGradient:
     def check(self, batch: Batch) -> None:
         """Checks the model on synthetic inputs of one kind.
 
-        The first call for these shapes does so by itself; call it to be told earlier.
+        The first call with these shapes checks by itself; call this to learn of problems earlier.
 
         Args:
           batch: Its structure, shapes and dtypes count, not its values. Leaves may be
@@ -281,8 +281,8 @@ class ClippedGradient:
             raise ValueError('engine="two_pass" cannot clip per layer: use "single_pass".')
         if self.forward.half_precision:
             raise ValueError(
-                'engine="two_pass" adds examples up in the precision of the layers, which is half '
-                'precision here, so that the sum would not keep the clip norm: use "single_pass".'
+                'engine="two_pass" sums examples in the precision of the layers. That is half '
+                'precision here, in which the sum would not keep the clip norm: use "single_pass".'
             )
 
     def _per_example(self, weights: list, state: list, batch: Batch) -> PerExampleGradients:

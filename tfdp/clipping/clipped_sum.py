@@ -64,15 +64,15 @@ def clipped_gradient_sum(
       sample_weight: ``[B]``, or one weight per token; applied before clipping.
       clipping: As for ``ClippedGradient``: flat clipping unless given.
       engine: "auto", "single_pass", "two_pass" or "vectorized"; they agree.
-      microbatch_size: Examples handled at a time; by default as many as take least time within
-        about 1 GiB, 4 GiB on accelerators.
-      seed: Seeds dropout and its like.
+      microbatch_size: Examples processed at a time. By default, the size that takes the least time
+        within about 1 GiB (4 GiB on accelerators).
+      seed: Seeds dropout and the like.
       jit_compile: As for ``ClippedGradient``.
       public_examples: As for ``ClippedGradient``.
 
     Ghost norms are raised by what float32 rounding can hide, so that no contribution is larger than
-    the clip norm. Where an example's uses of a weight all but cancel, as the two branches of a
-    siamese network on nearly equal inputs, they come out too large, never too small;
+    the clip norm. Where an example's uses of a weight nearly cancel, as in the two branches of a
+    siamese network on nearly equal inputs, the norms are too large, never too small.
     engine="vectorized" has no such limit.
 
     Raises:
@@ -128,8 +128,8 @@ def per_example_norms(
       loss: As in ``compile``.
       x: Inputs.
       y: Targets.
-      by_variable: Whether to give a norm for every trainable variable apart, ``[weights, B]``,
-        in place of one over all of them jointly, ``[B]``.
+      by_variable: Whether to return one norm per trainable variable, ``[weights, B]``, instead of
+        one over all of them jointly, ``[B]``.
       **kwargs: As in ``clipped_gradient_sum``.
     """
     found = clipped_gradient_sum(model, loss, x, y, clip_norm=1.0, **kwargs)
@@ -167,8 +167,8 @@ def _as_fields(x: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
         if not all(isinstance(value, str | bytes) for value in leaf.flat):
             raise TypeError(
                 f"{name} must be an array [B, ...] of numbers, got objects of type "
-                f"{type(leaf.flat[0]).__name__}. Pad examples of different lengths first, and turn "
-                "data sets and sparse tensors into arrays."
+                f"{type(leaf.flat[0]).__name__}. Pad examples of different lengths first, and "
+                "convert datasets and sparse tensors to arrays."
             )
         if path[0] != "x":
             raise TypeError(f"{name} must be an array of numbers, got text: {leaf.flat[:3]}.")
@@ -183,7 +183,7 @@ def _as_flags(mask: Any) -> np.ndarray:
     """
     given = np.asarray(mask)
     if given.ndim != 1 or not np.isin(given, [0, 1]).all():
-        raise ValueError(f"mask must hold one boolean an example, shape [B], got {mask!r}.")
+        raise ValueError(f"mask must hold one boolean per example, shape [B], got {mask!r}.")
     return given.astype(bool)
 
 

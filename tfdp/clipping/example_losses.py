@@ -35,8 +35,8 @@ def per_example_loss(
     """
     if loss is None:
         raise ValueError(
-            "loss=None: private training needs a loss given to compile(). Losses added inside "
-            "layers by add_loss() cannot be told apart by example."
+            "loss=None: private training needs a loss that is given to compile(). Losses that "
+            "layers add by add_loss() have no value per example."
         )
     wrapped = keras.tree.map_structure(lambda one: None if one is None else _PerExample(one), loss)
     losses = _LossesByExample(wrapped, loss_weights, output_names=output_names)
@@ -168,8 +168,8 @@ def _called(loss: Any, name: str, y_true: Any, y_pred: Any) -> tf.Tensor:
             for nested in (y_true, y_pred)
         )
         raise ValueError(
-            f"The loss {name!r} cannot be taken of targets y of shape {targets} and outputs of "
-            f"shape {outputs}: {error}"
+            f"The loss {name!r} cannot be computed from targets y of shape {targets} and outputs "
+            f"of shape {outputs}: {error}"
         ) from error
 
 

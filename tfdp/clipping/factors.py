@@ -89,8 +89,8 @@ def _per_layer_factors(
     unused = bounds.keys() - set(layers)
     if unused:  # it would add to the sensitivity, and so to the noise
         raise ValueError(
-            f"clip_norm={bounds}: no trainable weight goes with {sorted(unused)}; leave these out, "
-            "or correct the path."
+            f"clip_norm={bounds}: no trainable weight belongs to {sorted(unused)}; leave these "
+            "out, or correct the path."
         )
     equal = clip_norm / math.sqrt(len(set(layers)))
     found = {}
@@ -106,7 +106,7 @@ def _layer_of(path: str, bounds: dict[str, float]) -> str:
         return path.rpartition("/")[0]
     above = [layer for layer in bounds if path.startswith(f"{layer}/")]
     if not above:
-        raise ValueError(f"clip_norm={bounds}: no layer of it holds the weight {path}.")
+        raise ValueError(f"clip_norm={bounds}: none of these layers holds the weight {path}.")
     return max(above, key=len)
 
 

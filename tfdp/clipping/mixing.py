@@ -86,10 +86,10 @@ def reject_mixing(forward: Forward, batch: Batch, examples: Any = None) -> Batch
             stacklevel=2,
         )
         return probed
-    source = "synthetic inputs" if examples is None else "public_examples"
+    source = "Synthetic inputs" if examples is None else "These public_examples"
     raise UnsupportedLayerError(
-        f"It cannot be checked on {source} that the model {forward.model.name!r} keeps examples "
-        f"apart: {reason}. Give examples of its kind that are not private, two or more, as "
+        f"{source} cannot show whether the model {forward.model.name!r} "
+        f"mixes examples: {reason}. Give two or more examples that are not private, as "
         "public_examples=(x, y)."
     )
 
@@ -117,14 +117,14 @@ def _reject_difference(forward: Forward, batches: tuple, found: tuple, other: tu
     if not _others_agree(forward, _arrays(found), _arrays(again), count):
         raise UnsupportedLayerError(
             f"{_first_mixing_call(forward, (batches[0], batches[0]))} draws random numbers that "
-            "do not come from a keras.random.SeedGenerator of the layer, so that it cannot be "
-            "checked. Draw them with keras.random and such a seed, or apply it in the data "
-            "pipeline, before fit."
+            "do not come from a keras.random.SeedGenerator of the layer, so it cannot be "
+            "checked. Draw them with keras.random and such a generator, or apply the layer in the "
+            "data pipeline, before fit."
         )
     raise UnsupportedLayerError(
         f"One example changes another's loss through {_first_mixing_call(forward, batches)}, so "
-        "that no example's gradient can be bounded. What is computed for an example may depend "
-        "on this example alone."
+        "no example's gradient can be bounded. What is computed for an example must depend on "
+        "that example alone."
     )
 
 

@@ -1,4 +1,4 @@
-"""The model check, which runs before training: do examples keep apart, are the rules right."""
+"""The model check, before training: no example affects another, and the rules are right."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def check_model(
     plan = survey(forward, batch)
     if plan.beyond_xla and compiled:
         warnings.warn(
-            f"{forward.model.name!r} is not compiled by XLA, which has no form of "
+            f"{forward.model.name!r} is not compiled by XLA, which does not support "
             f"{plan.beyond_xla}.",
             stacklevel=2,
         )
     if engine == "two_pass" and plan.differentiable_once:
         raise UnsupportedLayerError(
             f"{forward.model.name!r} runs Python code (tf.py_function, EagerPyFunc), which "
-            'TensorFlow differentiates only once for every forward pass: use engine="single_pass".'
+            'TensorFlow differentiates only once per forward pass: use engine="single_pass".'
         )
     if engine == "vectorized":
         return plan.as_whole("as asked for")
@@ -64,7 +64,7 @@ def check_model(
 
 
 def _warn_of_mapped_calls(plan: Plan, engine: str) -> None:
-    """Warns of what is mapped for lack of a rule.
+    """Warns of layers that are mapped over examples because they have no rule.
 
     Raises:
       UnsupportedLayerError: The engine maps nothing.
@@ -80,7 +80,7 @@ def _warn_of_mapped_calls(plan: Plan, engine: str) -> None:
     if plan.whole:
         named = f"the whole model ({plan.whole})"
     warnings.warn(
-        f"Exact but slower, mapped over examples for lack of a rule: {named}.", stacklevel=2
+        f"No rule for {named}: mapped over examples, which is exact but slower.", stacklevel=2
     )
 
 
@@ -100,8 +100,8 @@ def _reject_wrong_rules(forward: Forward, examples: Batch, plan: Plan) -> None:
     if not np.isfinite(errors).all():
         raise UnsupportedLayerError(
             f"The gradient of the model {forward.model.name!r} is not finite on synthetic inputs, "
-            "so that the rules of its layers cannot be checked. Give examples of its kind that "
-            "are not private, two or more, as public_examples=(x, y)."
+            "so the rules of its layers cannot be checked. Give two or more examples that are not "
+            "private, as public_examples=(x, y)."
         )
     sizes, off, above = errors.numpy().T
     limit = share * np.linalg.norm(sizes)
@@ -119,14 +119,14 @@ def _reject_wrong_rules(forward: Forward, examples: Batch, plan: Plan) -> None:
     _reject_what_tensorflow_gets_wrong(forward, names)
     if names:
         raise WrongRuleError(
-            f"The rules of the layers give other gradients than differentiation for "
-            f"{', '.join(names)}. If you registered a rule for their layer, correct it; else use "
-            'engine="vectorized".'
+            f"The rules of the layers and differentiation give different gradients for "
+            f"{', '.join(names)}. If you registered a rule for their layer, correct it; otherwise "
+            'use engine="vectorized".'
         )
     if cancelling.any():
         raise CancellingError(
-            f"the uses of {', '.join(named(cancelling))} in one example cancel so far that their "
-            'norm cannot be told from rounding; engine="vectorized" adds them up first'
+            f"the uses of {', '.join(named(cancelling))} in one example nearly cancel, so that the "
+            'norm of their sum is lost in rounding; engine="vectorized" adds them up first'
         )
 
 
@@ -169,8 +169,8 @@ def _reject_what_tensorflow_gets_wrong(forward: Forward, names: list[str]) -> No
         if grouped and first and {v.path for v in layer.trainable_variables} & set(names):
             raise UnsupportedLayerError(
                 f"{type(layer).__name__} {layer.name!r}: TensorFlow's own gradient of grouped "
-                "convolutions with data_format='channels_first' is wrong on CPUs, so that no rule "
-                "can be checked by it. Use channels_last, or leave out the bias."
+                "convolutions with data_format='channels_first' is wrong on CPUs, so no rule can "
+                "be checked against it. Use channels_last, or leave out the bias."
             )
 
 

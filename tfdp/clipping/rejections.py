@@ -1,4 +1,4 @@
-"""What private training rejects: what would let an example reach past the clipping or the noise."""
+"""What private training rejects: whatever would let an example bypass the clipping or the noise."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tensorflow as tf
 
 
 class ScalarLossError(ValueError):
-    """The loss does not give one value per example, so examples cannot be clipped apart."""
+    """The loss does not give one value per example, so examples cannot be clipped one by one."""
 
 
 class WrongRuleError(ValueError):
@@ -22,16 +22,17 @@ class UnsupportedLayerError(ValueError):
 
 
 class CancellingError(UnsupportedLayerError):
-    """Uses of a weight cancel so far that rounding hides the norm of their sum."""
+    """The uses of a weight nearly cancel, so that rounding hides the norm of their sum."""
 
 
 _PICKED_ONCE = (
-    "picks its augmentations with Python's random module, once, when the step is traced: what "
-    "trains is not what was checked. Apply it to single images in the data pipeline, before fit"
+    "picks its augmentations with Python's random module, once, when the step is traced, so "
+    "training would not run what was checked. Apply it to single images in the data pipeline, "
+    "before fit"
 )
 _JOINS = (
     "combines every example with another one of the batch, so that no example's gradient can be "
-    "bounded. Leave it out. In a data pipeline, too, it would put one example into two"
+    "bounded. Leave it out, in the data pipeline too, where it would put one example into two"
 )
 
 #: Layers of Keras and KerasCV that are rejected by the names of their classes, and why.
@@ -83,13 +84,13 @@ def reject_mixing_layers(model: keras.Model) -> None:
             )
         if getattr(layer, "stateful", False):
             raise UnsupportedLayerError(
-                f"{described} is stateful: it hands what it has seen of one batch's examples to "
-                "those of the next. Make it with stateful=False."
+                f"{described} is stateful: it passes its state from the examples of one batch to "
+                "those of the next. Create it with stateful=False."
             )
         if layer.activity_regularizer is not None:
             raise UnsupportedLayerError(
                 f"{described} has an activity regularizer, a loss over the whole batch that "
-                "cannot be clipped by example. Remove it, or add the penalty to the loss."
+                "cannot be clipped example by example. Remove it, or add the penalty to the loss."
             )
 
 
@@ -104,13 +105,13 @@ def reject_added_losses(losses: list) -> None:
     """Raises if layers added losses with ``add_loss`` while the model was called.
 
     Raises:
-      UnsupportedLayerError: They are not told apart by example.
+      UnsupportedLayerError: They have no value per example.
     """
     if losses:
         raise UnsupportedLayerError(
             f"Layers of the model added {len(losses)} losses with add_loss(), which cannot be "
-            "clipped by example. Return what they need as an output of the model, and give "
-            "compile() a loss for it."
+            "clipped example by example. Return what they are computed from as an output of the "
+            "model, and give compile() a loss for it."
         )
 
 
@@ -124,8 +125,8 @@ def reject_rewritten_weights(weights: Sequence[keras.Variable], before: dict, af
     if rewritten:
         raise UnsupportedLayerError(
             f"The model rewrites {', '.join(rewritten)} while it runs, as SpectralNormalization "
-            "does, so that the gradient is not that of the weight which is trained. Bound weights "
-            "by a constraint (kernel_constraint=...), which acts after the step."
+            "does, so that the gradient is not that of the trained weight. To bound weights, use a "
+            "constraint (kernel_constraint=...), which acts after the step."
         )
 
 
@@ -137,8 +138,8 @@ def warn_of_dropped_updates(state: Sequence[keras.Variable], before: dict, after
     dropped = [v.path for v in state if before[id(v)] is not after.get(id(v))]
     if dropped:
         warnings.warn(
-            f"The model updates {', '.join(dropped)} while it trains. These updates would hold "
-            "private data without noise; they are dropped.",
+            f"The model updates {', '.join(dropped)} while it trains. These updates would contain "
+            "private data without noise, so they are dropped.",
             stacklevel=2,
         )
 
@@ -150,8 +151,8 @@ _WRITES = ("Assign", "ResourceApply", "ResourceScatter", "LookupTableI", "QueueE
 def reject_writes(graph: tf.Graph, model: keras.Model) -> None:
     """Raises if the model, traced in ``graph``, writes to a ``tf.Variable``, a table or a queue.
 
-    What it writes would hold private data without noise. The variables of Keras are no concern
-    here: while the model is checked, assignments to them are seen and dropped.
+    What it writes would contain private data without noise. Variables of Keras are handled
+    elsewhere: while the model is checked, assignments to them are noticed and dropped.
 
     Raises:
       UnsupportedLayerError: Names the operations and the way out.
@@ -160,8 +161,9 @@ def reject_writes(graph: tf.Graph, model: keras.Model) -> None:
     if found:
         raise UnsupportedLayerError(
             f"The model {model.name!r} writes to a tf.Variable, table or queue while it trains "
-            f"({', '.join(found)}), past the noise. Keep such state in weights of the layer "
-            "(self.add_weight(..., trainable=False)), whose updates are dropped, or do without."
+            f"({', '.join(found)}), which would keep private data without noise. Keep such state "
+            "in weights of the layer (self.add_weight(..., trainable=False)), whose updates are "
+            "dropped, or remove it."
         )
 
 
@@ -182,7 +184,7 @@ _DRAWS = {
 def reject_unseeded_draws(graph: tf.Graph, model: keras.Model) -> None:
     """Raises if the model draws random numbers that do not come from Keras's seeds.
 
-    No two forward passes then agree, so that they show nothing of the model. After
+    Two forward passes then never agree, so comparing them shows nothing. After
     ``keras.utils.set_random_seed`` they may agree while the model is checked, and not later.
 
     Raises:

@@ -226,11 +226,12 @@ def _given(batch: Batch, examples: Any) -> tuple[Batch, Batch]:
     counts = {len(leaf) for leaf in keras.tree.flatten(examples) if leaf is not None}
     if len(counts) > 1:
         raise ValueError(
-            f"public_examples: arrays must hold as many examples each, got {sorted(counts)}."
+            "public_examples: all arrays must hold the same number of examples, got "
+            f"{sorted(counts)}."
         )
     count = counts.pop()
     if count < 2:
-        raise ValueError(f"public_examples holds {count} example(s): two or more are needed.")
+        raise ValueError(f"public_examples holds {count} example(s): give two or more.")
     total = _count_unlike_any_axis(fields)
     order = [i % count for i in range(total)]
 

@@ -56,8 +56,8 @@ def require_float32_products() -> None:
         return
     settings.enable_tensor_float_32_execution(False)
     warnings.warn(
-        "TensorFloat-32 is turned off: per-example norms and clipped sums must be of float32 "
-        'products. For fast products use keras.config.set_dtype_policy("mixed_bfloat16").',
+        "TensorFloat-32 is turned off: per-example norms and clipped sums need float32 products. "
+        'For fast products use keras.config.set_dtype_policy("mixed_bfloat16").',
         stacklevel=2,
     )
 

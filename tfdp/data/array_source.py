@@ -55,7 +55,7 @@ class ArraySource(ExampleSource):
             dataset: Elements `x`, `(x, y)` or `(x, y, sample_weight)`, one example each.
 
         Raises:
-            ValueError: If the data set is infinite or empty.
+            ValueError: If the dataset is infinite or empty.
         """
         if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
             raise ValueError("dataset is infinite: use dataset.take(n) to bound it.")

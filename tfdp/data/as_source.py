@@ -31,7 +31,7 @@ def as_source(x: Any, y: Any = None, sample_weight: Any = None) -> ExampleSource
         sample_weight: Weights `[N]` or `[N, T]`; only with arrays.
 
     Raises:
-        TypeError: If `x` offers no random access to single examples: data sets that stream,
+        TypeError: If `x` offers no random access to single examples: datasets that stream,
             generators, iterators, and batched loaders.
         ValueError: If lengths differ, nobody declared what an example looks like, or `y` or
             `sample_weight` comes with data that already hold them.
@@ -40,8 +40,7 @@ def as_source(x: Any, y: Any = None, sample_weight: Any = None) -> ExampleSource
         raise TypeError(_dataset_message(x))
     if isinstance(x, keras.utils.PyDataset) or _is_torch_loader(x):
         raise TypeError(
-            f"x is a {type(x).__name__}, whose items are batches that it forms itself. {_WHY} "
-            f"{_INSTEAD}"
+            f"x is a {type(x).__name__}, whose items are batches of its own. {_WHY} {_INSTEAD}"
         )
     if isinstance(x, Iterator):
         raise TypeError(f"x is a generator or iterator of unknown size. {_WHY} {_INSTEAD}")
@@ -57,7 +56,7 @@ def _dataset_message(dataset: tf.data.Dataset) -> str:
     known = "streams" if size < 0 else f"streams its {size} elements"
     return (
         f"x is a tf.data.Dataset, which {known} in an order of its own. {_WHY} {_INSTEAD} A finite "
-        "data set of single examples that fits in memory becomes one with "
+        "dataset of single examples that fits in memory becomes one with "
         "tfdp.data.ArraySource.from_dataset(dataset)."
     )
 

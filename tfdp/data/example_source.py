@@ -90,7 +90,7 @@ def batches(source: ExampleSource, batch_size: int) -> tf.data.Dataset:
             be read are skipped, as weights of zero would still count in Keras's means.
 
     Returns:
-        A data set of `(x,)`, `(x, y)` or `(x, y, sample_weight)`.
+        A dataset of `(x,)`, `(x, y)` or `(x, y, sample_weight)`.
 
     Raises:
         TypeError: If `batch_size` is not a whole number.

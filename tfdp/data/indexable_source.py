@@ -66,9 +66,9 @@ class IndexableSource(ExampleSource):
         spec = declared_spec(sequence, map_fn, element_spec)
         if spec is None:
             raise ValueError(
-                f"x is a {type(sequence).__name__} that does not say what its examples look like. "
-                "Taken from one of them, shapes and types would depend on a private example, which "
-                "could then change how all others are read; so a person declares them. "
+                f"x is a {type(sequence).__name__} that does not declare what its examples look "
+                "like. If shapes and types were taken from one of them, that private example could "
+                "change how all others are read, so you declare them. "
                 f"{self._looks()} Check it, and pass it as tfdp.data.IndexableSource(items, "
                 "element_spec=...), or give the object an attribute element_spec."
             )

@@ -58,7 +58,7 @@ class RandomResizedCrop:
     """Cuts a random part out of a picture, resizes it, and mirrors it half of the time.
 
     The draw is a pure function of (seed, example, step). The seed needs no secrecy: augmentation
-    is no part of the guarantee.
+    is not part of the guarantee.
 
     Attributes:
         scale: Bounds of the share of the area that is cut out.

@@ -96,5 +96,5 @@ def _read(path: Path) -> Iterator[tuple[str, str, list[int]]]:
         except (AttributeError, TypeError, ValueError) as error:
             raise ValueError(
                 f"{path}: {line.strip()[:80]!r} holds no counts of examples. "
-                "Name a file for them alone."
+                "Name a file that holds nothing else."
             ) from error

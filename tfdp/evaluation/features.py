@@ -23,11 +23,11 @@ def extract_features(
         function: Maps a batch of the source's inputs to `[B, ...]`, for instance
             `lambda x: model.features(x["image"])`.
         source: The examples.
-        batch_size: Records a call.
+        batch_size: Examples per call.
         limit: Only this many examples from the start, all when None.
 
     Returns:
-        `(features, kept)`: float32 `[K, D]`, flattened to one row an example, and int64 `[K]`, the
+        `(features, kept)`: float32 `[K, D]`, flattened to one row per example, and int64 `[K]`, the
         indices of the examples that could be decoded.
     """
     compiled = tf.function(function, autograph=False, reduce_retracing=True)

@@ -52,7 +52,7 @@ def few_shot_probe(
         labels_train: `[N]`, any hashable classes.
         features_test: `[M, D]`.
         labels_test: `[M]`.
-        shots: Labeled examples a class.
+        shots: Labeled examples per class.
         draws: Random draws of the labeled examples for each shot.
         seed: Of the draws.
         l2: Strength of the penalty before the division by n.
@@ -118,7 +118,7 @@ def _check_classes(train_labels: np.ndarray, test_labels: np.ndarray, shots: Seq
     unknown = np.setdiff1d(test_labels, classes)
     if unknown.size:
         raise ValueError(
-            f"labels_test hold classes that labels_train lack: {unknown[:5].tolist()}."
+            f"labels_test has classes that labels_train lacks: {unknown[:5].tolist()}."
         )
 
 
@@ -142,7 +142,7 @@ def _draw(labels: np.ndarray, shot: int, generator: np.random.Generator) -> np.n
 
 
 def _fit(rows: np.ndarray, labels: np.ndarray, l2: float) -> LogisticRegression:
-    """Minimizes mean cross-entropy + l2 / (2 n) * ||W||^2 over one weight row a class.
+    """Minimizes mean cross-entropy + l2 / (2 n) * ||W||^2 over one weight row per class.
 
     The reference's solver (cyanure) minimizes mean(loss) + lambda / 2 * ||W||^2 with
     lambda = l2 / n, scikit-learn C * sum(loss) + 1 / 2 * ||W||^2: they agree at

@@ -51,7 +51,7 @@ def new_bundle(path: str | Path, privacy_report: Mapping[str, Any]) -> Iterator[
     report = json.dumps(dict(privacy_report), indent=2)
     if path.exists() and not (path / "saved_model.pb").is_file():
         raise FileExistsError(
-            f"{path} exists and is not a SavedModel, so it is left as it is: name another folder."
+            f"{path} exists and is not a SavedModel, so it was not replaced: name another folder."
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as scratch:

@@ -28,7 +28,7 @@ class PrivateOptimizer(_MIXIN):
     """Mixin before a Keras optimizer class: rejects raw gradients and keeps the settings.
 
     Clipping and noise happen before an optimizer sees a gradient; whatever it then does with the
-    noised mean (moments, decay, trust ratios) is post-processing and costs no privacy.
+    noised mean (moments, decay, trust ratios) is post-processing and spends no privacy.
 
     Args:
       learning_rate: As in Keras: a float or a schedule.
@@ -44,7 +44,7 @@ class PrivateOptimizer(_MIXIN):
 
     Attributes:
       ledger: As the argument.
-      adaptive_clip_norm: Variable of the clip norm of the moment, if the plan lets it follow a
+      adaptive_clip_norm: Variable of the current clip norm, if the plan lets it follow a
         quantile; else None.
 
     Raises:
@@ -99,9 +99,9 @@ class PrivateOptimizer(_MIXIN):
     @privacy.setter
     def privacy(self, plan: Any) -> None:
         raise AttributeError(
-            f"The plan of a {type(self).__name__} cannot be exchanged: its noise is that of the "
-            "plan it was made with. Make another one, with privacy=plan, and compile again; what "
-            "has been spent stays counted."
+            f"The plan of a {type(self).__name__} cannot be replaced: its noise is that of the "
+            "plan it was created with. Create another optimizer with privacy=plan, and compile "
+            "again; what has been spent stays counted."
         )
 
     @property
@@ -131,8 +131,8 @@ class PrivateOptimizer(_MIXIN):
                 f"{type(self).__name__} received gradients that were neither clipped nor "
                 "noised, so the step would not be private. Train with tfdp.DPModel or "
                 "tfdp.make_private(model) and fit(); in a loop of your own, sum clipped "
-                "gradients with tfdp.clipping.clipped_gradient_sum, noise them with "
-                "tfdp.privacy.noise.privatize, and pass its result to apply()."
+                "gradients with tfdp.clipping.clipped_gradient_sum, add noise with "
+                "tfdp.privacy.privatize, and pass its result to apply()."
             )
         super().apply(grads.gradients, trainable_variables)
 

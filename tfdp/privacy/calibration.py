@@ -59,8 +59,8 @@ def noise_for_epsilon(
         spent: What has been spent already; the target is for everything together.
 
     Returns:
-        A noise multiplier whose epsilon lies within 0.1 % below the target, usually within
-        0.01 % (or further below where no noise multiplier of at least 0.001 comes nearer).
+        A noise multiplier whose epsilon lies within 0.1% below the target, usually within
+        0.01% (or further below where no noise multiplier of at least 0.001 comes nearer).
 
     Raises:
         ValueError: An argument is out of range, or no amount of noise is enough.
@@ -155,8 +155,8 @@ def batch_size_for_epsilon(
     most = settings.num_examples
     if settings.sampling == "full_batch":
         raise ValueError(
-            "a full batch has one size, num_examples: give settings of another sampling, with a "
-            f"batch_size below {most} (it is ignored)."
+            "a full batch has one size, num_examples: pass settings with another sampling, and "
+            f"with a batch_size below {most} (it is ignored)."
         )
 
     def segments(batch_size: float) -> list[Segment]:
@@ -176,7 +176,7 @@ def _reject_unused(settings: StepSettings, steps: int, delta: float) -> None:
     if used <= delta:
         raise ValueError(
             f"delta {delta:g} is not below {used:.3g}, the probability that a given example is "
-            "used at all, so no noise would be needed: give a smaller delta."
+            "used at all, so no noise would be needed: use a smaller delta."
         )
 
 

@@ -168,6 +168,6 @@ def _segments_or_ledger(part: Part) -> Ledger | list[Segment]:
 
 def _words(part: ComposedPart) -> str:
     if part.public:
-        return "public data: free"
-    also = ", steps of an earlier part among them" if part.counted_before else ""
+        return "public data: spends no privacy"
+    also = ", some of them counted in an earlier part" if part.counted_before else ""
     return f"{part.steps} steps{also}; alone epsilon = {part.epsilon:.4g}"

@@ -28,7 +28,7 @@ def most_true_positives(false_positive_rate: float, epsilon: float, delta: float
 
 
 def meaning(epsilon: float, delta: float, unit: str = "example") -> str:
-    """Returns what epsilon and delta promise, for people who meet them for the first time.
+    """Returns what epsilon and delta promise, for readers who are new to them.
 
     Args:
         epsilon: Of the guarantee; may be infinite.
@@ -39,9 +39,9 @@ def meaning(epsilon: float, delta: float, unit: str = "example") -> str:
         return "epsilon is infinite: there is no promise at all"
     factor = f"{math.exp(epsilon):.4g}" if epsilon < 100 else f"e^{epsilon:.4g}"
     return (
-        f"the model changes nobody's odds about one {unit} (whether it is in the data, or which of "
-        f"two it is) by more than a factor of e^epsilon = {factor}, up or down; with a probability "
-        f"of up to delta = {delta:.3g} there is no promise at all"
+        f"seeing the model changes anyone's odds about one {unit} (whether it is in the data, or "
+        f"which of two it is) by at most a factor of e^epsilon = {factor}, up or down; with a "
+        f"probability of up to delta = {delta:.3g} there is no promise"
     )
 
 
@@ -60,7 +60,7 @@ def expected_epochs(segments: Iterable[Segment]) -> float:
 def expected_coverage(segments: Iterable[Segment]) -> float | None:
     """Returns the expected fraction of examples that are used at least once, or None if unknown.
 
-    Random sampling reaches 1 - (1 - q)^T, which is 63.2 % after one "epoch".
+    Random sampling reaches 1 - (1 - q)^T, which is 63.2% after one "epoch".
     """
     log_missed = 0.0
     for segment in segments:

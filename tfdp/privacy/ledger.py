@@ -1,4 +1,4 @@
-"""The ledger: every private step that was made, on the disk before its result can be seen."""
+"""The ledger: every private step that was taken, on disk before its result can be seen."""
 
 from __future__ import annotations
 
@@ -98,8 +98,8 @@ class Ledger:
             except LedgerError as error:
                 raise LedgerError(
                     f"{self.path} was removed, replaced or changed while another Ledger of this "
-                    f"process, of {self.steps} steps, had it open: opening it would lose "
-                    "them. Put the file back; to begin a new one, close() the other first."
+                    f"process had it open. Opening it would lose {self.steps} steps: put the file "
+                    "back, or call close() on the other Ledger to begin a new file."
                 ) from error
             detached = self._finalizer.detach()
             if detached is None:
@@ -131,10 +131,10 @@ class Ledger:
         Args:
             settings: What the step does.
             stream: A name for the run's randomness, such as a fingerprint of its key.
-            step: The step's number in that stream. Give both, or neither. Making a step again
-                that the ledger holds under the same settings, stream and number is free: a pure
-                function of the same inputs releases nothing new. Only give them if sample and
-                noise are such functions of stream and number.
+            step: The step's number in that stream. Give both, or neither. Repeating a step
+                that the ledger holds under the same settings, stream and number spends nothing: a
+                pure function of the same inputs releases nothing new. Only give them if sampling
+                and noise are such functions of stream and number.
 
         Raises:
             ValueError: The step cannot be composed with what is in the ledger, or only one of
@@ -285,15 +285,15 @@ class Ledger:
     def _check_open(self) -> None:
         if self._pid != os.getpid():
             raise LedgerError(
-                f"the ledger is that of process {self._pid}, and this is {os.getpid()}, forked "
-                "from it: the other process would not know what it records. Train in the process "
-                "that made the ledger, or with Ledger.from_dict(ledger.to_dict()), and compose "
-                "both."
+                f"the ledger belongs to process {self._pid}, and this is process {os.getpid()}, "
+                "forked from it: the other process would not know of steps recorded here. Train in "
+                "the process that opened the ledger; or record in "
+                "Ledger.from_dict(ledger.to_dict()), and compose both."
             )
         if self._taken_over:
             raise LedgerError(
-                f"another Ledger of this process was opened on {self.path} and has taken it over: "
-                "record there. (Compile the model again with the new one; nothing was lost.)"
+                f"another Ledger of this process was opened on {self.path} and has taken it over. "
+                "Record there: compile the model again with the new Ledger. Nothing was lost."
             )
         if self.path is not None and not self._finalizer.alive:
             raise LedgerError(f"the ledger {self.path} is closed; open it again to record.")

@@ -64,7 +64,7 @@ class PrivacyPlan:
         """Checks everything, and calibrates the noise if epsilon is given (up to 5 seconds).
 
         Args:
-            num_examples: Number of examples, N. It must be public: state it, do not take
+            num_examples: Number of examples, N. It must be a public number: do not pass the
                 `len(data)` of data whose size is secret.
             batch_size: Expected number of examples in a step, B.
             steps: Number of steps, T.
@@ -77,18 +77,17 @@ class PrivacyPlan:
             sampling: "poisson", "full_batch" (what "poisson" becomes at B = N), "fixed_size",
                 "none" or "arbitrary"; see `StepSettings`.
             accountant: "auto" (the tightest valid one), "gaussian", "pld" or "rdp".
-            adjacency: Which data sets count as neighbors; see `StepSettings`.
+            adjacency: Which datasets count as neighbors; see `StepSettings`.
             secure: Whether noise is drawn exactly, in integers on a grid, so that attacks on
                 floating-point noise do not apply; see `tfdp.privacy.grid`. Drawing it takes 14
                 times the processor time of floating-point noise (0.2 s for a million weights),
-                and the same epsilon needs 0.006 % more of it.
+                and the same epsilon needs 0.006% more of it.
             examples_per_user: If None, each example is protected by itself. A number protects a
-                user with all their examples, of which a step uses at most so many:
+                user with all their examples, of which a step uses at most that many.
                 `num_examples` and `batch_size` then count users, and `fit` needs `user_ids`.
             clipping: "flat" (``min(1, C / norm)``), "automatic", "per_layer" or "quantile" (C
-                follows a quantile of the norms, at a cost that is within the same epsilon); or
-                one of `AutomaticClipping`, `PerLayerClipping` and `QuantileClipping`, with
-                arguments.
+                follows a quantile of the norms, paid for within the same epsilon); or an object
+                of `AutomaticClipping`, `PerLayerClipping` or `QuantileClipping`.
 
         Raises:
             TypeError: A number is of the wrong kind.
@@ -115,7 +114,9 @@ class PrivacyPlan:
             examples_per_user=examples_per_user,
         )
         if secure and noise_multiplier == 0:
-            raise ValueError("secure=True is about noise, and noise_multiplier is 0: raise it.")
+            raise ValueError(
+                "secure=True draws exact noise, but noise_multiplier is 0: set it above 0."
+            )
         if delta is not None:
             delta = _public_delta(delta, step.num_examples)
         if epsilon is not None:
@@ -161,7 +162,7 @@ class PrivacyPlan:
 
     @property
     def adjacency(self) -> str:
-        """Which data sets count as neighbors."""
+        """Which datasets count as neighbors."""
         return self.settings.adjacency
 
     @property
@@ -326,7 +327,7 @@ def _public_delta(delta: float, num_examples: int) -> float:
     if delta >= 1 / num_examples:
         warnings.warn(
             f"delta {delta:g} is not below 1/num_examples ({1 / num_examples:.3g}): a mechanism "
-            "that publishes one example in full would satisfy it; use a smaller delta.",
+            "that releases one example in full would satisfy it; use a smaller delta.",
             stacklevel=3,
         )
     return delta

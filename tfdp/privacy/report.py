@@ -1,4 +1,4 @@
-"""The privacy report: what the guarantee is, what it rests on and what it does not cover."""
+"""The privacy report: what the guarantee is, what it assumes and what it does not cover."""
 
 from __future__ import annotations
 
@@ -87,10 +87,10 @@ class PrivacyReport:
         write_whole(path, json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n")
 
     def write_html(self, path: str | os.PathLike[str]) -> None:
-        """Writes the content for people: one file that opens offline, on any screen.
+        """Writes the content as a web page: one file that opens offline, on any screen.
 
-        Epsilon against steps is computed for its curve, a few seconds of work. The page states
-        the day on which it was made; the JSON does not, so it can be made again to the byte.
+        Computing the curve of epsilon against steps takes a few seconds. The page states the day
+        on which it was made. The JSON does not, so it can be reproduced byte by byte.
         """
         today = datetime.datetime.now(datetime.UTC).date()
         write_whole(path, report_html.render(self.values, today))
@@ -116,7 +116,7 @@ class PrivacyReport:
         if values["schema_version"] != SCHEMA_VERSION:
             raise ValueError(
                 f"{path} has schema version {values['schema_version']!r}, and this tfdp reads "
-                f"version {SCHEMA_VERSION}: use the tfdp that wrote it, or make the report anew."
+                f"version {SCHEMA_VERSION}: use the tfdp that wrote it, or make the report again."
             )
         values = _from_json(values)
         for key, kind in _KINDS.items():
@@ -135,7 +135,7 @@ def build_report(
     notes: Sequence[str] = (),
     public: Sequence[str] = (),
 ) -> PrivacyReport:
-    """Returns the report on what the ledger holds; the plan supplies delta and what was intended.
+    """Returns the report on the steps in the ledger; the plan gives delta and what was intended.
 
     Keys: schema_version; epsilon, delta, accountant, target_epsilon, epsilon_rdp, epsilon_pld,
     epsilon_gaussian (None where that accountant has no answer), epsilon_without_amplification;
@@ -152,14 +152,14 @@ def build_report(
 
     Args:
         plan: The plan of the run; it must have a delta.
-        ledger: The steps that were made. Epsilon comes from them, not from the plan, and the
-            settings are those of the latest of them.
+        ledger: The steps that were taken. Epsilon comes from them, not from the plan, and the
+            settings are those of the latest step.
         counts: Further counts to state, such as unreadable examples by reason.
-        fixed_seed: Whether sampling or noise came from a seed that somebody chose. Of steps
-            whose entries name their stream of randomness the ledger knows that by itself.
+        fixed_seed: Whether sampling or noise came from a seed that somebody chose. For steps
+            whose entries name their stream of randomness, the ledger knows that by itself.
         unit: What one example, or one user id, stands for.
         notes: Further remarks.
-        public: Public data that shaped the model: they are free, and are named.
+        public: Names of public data that shaped the model. They spend no privacy.
 
     Raises:
         ValueError: The plan has no delta.

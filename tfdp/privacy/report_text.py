@@ -1,7 +1,7 @@
-"""The words of the privacy report: whom a guarantee protects, from whom, and what it rests on.
+"""The words of the privacy report: whom a guarantee protects, from whom, and what it assumes.
 
-Everything is said once, here. The report in JSON, in text and as a page take their words from this
-file. `{unit}` stands for what is protected: an example, or a user with all their examples.
+Each sentence is written once, here, for the report in JSON, as text and as a page. `{unit}` is
+what is protected: an example, or a user with all their examples.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NOISE_CONVENTION = (
     "divided by expected_batch_size"
 )
 ADAPTIVE_NOISE_CONVENTION = (
-    "noise_multiplier is what the sum and the count of unclipped examples cost together; standard "
+    "noise_multiplier covers the sum and the count of unclipped examples together; standard "
     "deviation on the clipped sum = gradient_noise_multiplier * the current clip norm, which "
     "starts at clip_norm; the noisy sum is then divided by expected_batch_size"
 )
@@ -27,7 +27,7 @@ NOISE_MECHANISM = {
     True: (
         "discrete Gaussian, drawn exactly, in integers on a grid: the step of the grid is the "
         "largest power of two with step * sqrt(weights) <= clip_norm / 2^14, and rounding to it is "
-        "charged as 2^-14 more sensitivity"
+        "accounted for as 2^-14 more sensitivity"
     ),
 }
 CHANGED_NOTE = (
@@ -35,14 +35,14 @@ CHANGED_NOTE = (
     "settings are listed under segments"
 )
 SEED_NOTE = (
-    "a fixed seed was used: whoever knows the seed can remove the noise again, so this run is a "
-    "test and carries no guarantee against them; releases that share a seed share their noise: "
-    "their difference has none, and composition does not hold for them"
+    "a fixed seed was used: whoever knows the seed can remove the noise, so this run is a test and "
+    "has no guarantee against them; releases that share a seed share their noise, so their "
+    "difference has none, and composition does not hold for them"
 )
 _ADJACENCY = {
-    "add_or_remove_one": "data sets that differ by the presence of one {unit}",
-    "zero_out": "data sets in which one {unit} is, or is not, blanked out",
-    "replace_one": "data sets in which one {unit} is replaced by another",
+    "add_or_remove_one": "datasets that differ by the presence of one {unit}",
+    "zero_out": "datasets in which one {unit} is, or is not, blanked out",
+    "replace_one": "datasets in which one {unit} is replaced by another",
 }
 _SAMPLING = {
     "poisson": "Poisson, each {unit} included independently with probability q",
@@ -62,7 +62,7 @@ _SAMPLING_ASSUMED = {
     "arbitrary": "nothing is assumed about the order in which {unit}s were used",
 }
 _ATTACKER = (
-    "whoever sees the weights, after any step, and knows the program and all other {unit}s, with "
+    "anyone who sees the weights after any step, and knows the program and all other {unit}s, with "
     "any method, but not the key (computationally bounded: the noise comes from a 128-bit key)"
 )
 _COVERED = (
@@ -133,7 +133,7 @@ def _assumptions(settings: Sequence[StepSettings]) -> Iterator[str]:
         yield "all examples of a user have the same user id"
     yield (
         "the noise is as described, and its 128-bit key is secret: nobody knows it, and nobody can "
-        "distinguish what is drawn from it from true randomness"
+        "distinguish the numbers drawn from it from true randomness"
     )
     if not all(s.secure for s in settings):
         yield "attacks on the rounding of floating-point noise are not considered"
@@ -178,9 +178,9 @@ def _clipping(v: Mapping[str, Any], one: str) -> str:
     if how["kind"] == "quantile":
         return (
             f"the clip norm starts at {norm} and follows the {how['quantile']:g} quantile of the "
-            f"norms, by a count with noise of standard deviation "
-            f"{v['count_noise_standard_deviation']:.5g}; the noise multiplier covers it, and "
-            f"leaves {v['gradient_noise_multiplier']:.5g} clip norms on the sum"
+            f"norms, through a count with noise of standard deviation "
+            f"{v['count_noise_standard_deviation']:.5g}; the noise multiplier includes it, "
+            f"and the noise on the sum is {v['gradient_noise_multiplier']:.5g} clip norms"
         )
     return f"over all weights jointly: no {one}'s contribution has a norm above {norm}"
 
@@ -215,8 +215,8 @@ def _rows(v: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     )
     yield (
         "attacker",
-        f"finds at most {attack['0.01']:.2%} of the members at 1 % false alarms, "
-        f"{attack['0.001']:.2%} at 0.1 %",
+        f"identifies at most {attack['0.01']:.2%} of the examples used at 1% false positives, "
+        f"{attack['0.001']:.2%} at 0.1%",
     )
     groups = [f"{size}: {epsilon:.4g}" for size, epsilon in v["epsilon_of_groups"].items()]
     yield "groups", f"epsilon for {said['group']} is at most {', '.join(groups) or 'unknown'}"
@@ -225,7 +225,7 @@ def _rows(v: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for text in v["assumptions"]:
         yield "assumed", text
     if v["public_data"]:
-        yield "public data", f"{'; '.join(v['public_data'])}: free"
+        yield "public data", f"{'; '.join(v['public_data'])}: spends no privacy"
     for note in v["notes"]:
         yield "note", note
 

@@ -54,9 +54,9 @@ class StepSettings:
             "full_batch": every example, in every step (B = N).
             "fixed_size": exactly B of N, uniformly, without replacement, anew each step.
             "none": passes over the data in an order that is not verified; each example at most
-            once a pass. No amplification.
+            once per pass. No amplification.
             "arbitrary": any example may be in any step. No amplification.
-        adjacency: Which data sets count as neighbors: "add_or_remove_one", "zero_out" (an
+        adjacency: Which datasets count as neighbors: "add_or_remove_one", "zero_out" (an
             example becomes a blank that contributes nothing) or "replace_one". If empty, the
             sampling's usual one.
         secure: Whether the noise is a discrete Gaussian on a grid, drawn exactly, instead of one
@@ -64,8 +64,8 @@ class StepSettings:
         examples_per_user: None where each example is protected by itself. Otherwise the unit is a
             user (or whatever a user id stands for) with all their examples, of which a step uses
             at most this many: N, B and the adjacency then count users.
-        clipping: What happens below the bound C; see `tfdp.privacy.clipping`. Names and
-            dictionaries stand for the ways of clipping too.
+        clipping: How contributions are brought to at most C; see `tfdp.privacy.clipping`. Names
+            and dictionaries are accepted too.
 
     Raises:
         TypeError: A number is of the wrong kind.
@@ -106,8 +106,8 @@ class StepSettings:
         self._settle_sampling()
         if self.count_noise is not None and (self.secure or self.examples_per_user is not None):
             raise ValueError(
-                "quantile clipping counts examples, with noise in floating point: choose another "
-                "clipping, or leave out secure=True and examples_per_user."
+                "quantile clipping counts examples, and draws its noise in floating point: choose "
+                "another clipping, or leave out secure=True and examples_per_user."
             )
         _ = self.gradient_noise_multiplier  # raises if the count alone costs too much
 

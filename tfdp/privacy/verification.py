@@ -1,4 +1,4 @@
-"""Does a report agree with its ledger? Everything that the ledger fixes is computed again."""
+"""Compares a report with its ledger: everything that the ledger fixes is computed again."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Verification:
     Attributes:
         report: The report's file.
         ledger: The ledger's file.
-        epsilon: What the ledger comes to at the report's delta, or None if it is damaged.
+        epsilon: The ledger's epsilon at the report's delta, or None if the ledger is damaged.
         delta: The report's.
         differences: One sentence for each thing on which they disagree.
         remarks: What else a reader should know, such as other versions of the accountants.
@@ -53,7 +53,7 @@ class Verification:
 
     @property
     def agrees(self) -> bool:
-        """Whether the report says what the ledger comes to."""
+        """Whether the report states what the ledger gives."""
         return not self.differences
 
     def __str__(self) -> str:
@@ -74,15 +74,15 @@ def verify(
     """Returns whether a privacy report agrees with its ledger.
 
     Epsilon by every accountant, the attacker's rates, the settings, coverage and the segments
-    are computed again from the ledger, at the report's delta. So is what is said of them: covered
-    and not covered, assumptions, whether an example or a user is the unit, and the notes on fixed
-    seeds and changed settings (words only where the same tfdp made the report). A target and the
-    planned number of steps must fit the noise, where all steps had the same settings.
+    are computed again from the ledger, at the report's delta. So are the statements about them:
+    covered and not covered, assumptions, whether an example or a user is the unit, and the notes on
+    fixed seeds and changed settings (the wording only where the same tfdp made the report). Where
+    all steps had the same settings, the target and the planned number of steps must fit the noise.
 
-    What the ledger cannot know is not judged: delta itself, a target and a number of planned steps
-    that fit the noise (or one of them left out), what an example is called, public data, counts,
-    further notes and keys, versions, and a seed where the ledger names no stream of randomness,
-    as it does for seeded calls of fit.
+    What the ledger cannot know is not compared: delta itself, a target and a number of planned
+    steps that fit the noise (or one of them missing), what an example is called, public data,
+    counts, further notes and keys, versions, and a seed where the ledger names no stream of
+    randomness (it names one for seeded calls of fit).
 
     Args:
         path: A run's folder, with `privacy_report.json` and `ledger.jsonl` in it, or a report.
@@ -168,7 +168,7 @@ def _misfit(report: PrivacyReport, ledger: Ledger) -> Iterator[str]:
     if too_much or (own is not None and own * (1 + _CALIBRATION) < target):
         yield (
             f"target_epsilon and planned_steps: {target:.6g} and {whole.steps} in the report, "
-            f"but so many steps with the ledger's noise come to {least:.6g}"
+            f"but {whole.steps} steps with the ledger's noise give epsilon {least:.6g}"
         )
 
 
@@ -177,8 +177,8 @@ def _ledger_path(report: Path, ledger: str | os.PathLike[str] | None) -> Path:
     path = path if path.suffix == ".jsonl" else path / LEDGER_NAME
     if not path.is_file():
         raise FileNotFoundError(
-            f"there is no ledger {path}, so the report cannot be checked: "
-            "restore it, or say where it is by ledger=."
+            f"there is no ledger {path}, so the report cannot be verified: "
+            "restore it, or pass its path as ledger=."
         )
     return path
 
@@ -195,8 +195,8 @@ def _remarks(stated: PrivacyReport, recomputed: PrivacyReport) -> Iterator[str]:
             )
     if theirs.get("tfdp") != ours["tfdp"]:
         yield (
-            "unit, covered, not_covered and assumptions are not judged: they are in the words of "
-            f"another tfdp ({theirs.get('tfdp')}, this is {ours['tfdp']})"
+            "unit, covered, not_covered and assumptions were not compared: another version of tfdp "
+            f"worded them ({theirs.get('tfdp')}, this is {ours['tfdp']})"
         )
 
 

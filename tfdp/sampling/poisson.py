@@ -12,7 +12,7 @@ class PoissonSampler(SeededSampler):
 
     The number of examples is drawn first, from Binomial(N, q), then a uniform subset of that
     size: the same distribution as N independent decisions, in time and memory of the subset.
-    (Above q = 2 % NumPy may use one temporary array of N indices.)
+    (Above q = 2% NumPy may use one temporary array of N indices.)
 
     Batches differ in size and can be empty; both are part of the guarantee, so an empty step
     still adds noise and still counts.
@@ -52,7 +52,7 @@ class PoissonSampler(SeededSampler):
         return self.num_examples * self.probability
 
     def expected_coverage(self, steps: int) -> float:
-        """Returns 1 - (1 - q)^steps; 63.2 % after 1 / q steps, often called an epoch."""
+        """Returns 1 - (1 - q)^steps; 63.2% after 1 / q steps, often called an epoch."""
         if self.probability == 1.0:
             return float(steps > 0)
         return -math.expm1(steps * math.log1p(-self.probability))

@@ -34,10 +34,10 @@ class ProgressBar(keras.callbacks.Callback):
 
 
 class TrainingLog(keras.callbacks.Callback):
-    """Appends one line of JSON an epoch: the number of steps entered, and the epoch's logs.
+    """Appends one line of JSON per epoch: the number of steps so far, and the epoch's logs.
 
     Args:
-      path: The file; a resumed run goes on at its end.
+      path: The file. A resumed run appends to it.
     """
 
     def __init__(self, path: str | os.PathLike):
@@ -56,7 +56,7 @@ class TrainingLog(keras.callbacks.Callback):
 
     @staticmethod
     def read(path: str | os.PathLike) -> list[dict[str, Any]]:
-        """Returns the lines written so far; a line that a crash cut short is skipped."""
+        """Returns the lines written so far, without a line that a crash cut short."""
         lines = Path(path).read_text(encoding="utf-8").splitlines() if Path(path).exists() else []
         entries = []
         for line in lines:

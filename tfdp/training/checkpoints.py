@@ -19,21 +19,21 @@ from tfdp.training.strategies import is_first_worker
 class CheckpointEvery(keras.callbacks.Callback):
     """Saves model, optimizer and ledger when training begins, regularly, and when it ends.
 
-    Neither noise nor sampling is in a checkpoint: a run that goes on draws both from fresh
-    entropy, so nothing is replayed. The ledger is ahead of the weights after a crash, since a
-    step is entered before its result can be seen; steps that were lost stay counted. Only
-    where a seed is fixed are they made again, as the very same releases, and counted once: if
-    seed, optimizer, plan and microbatches are those of the checkpoint.
+    Neither noise nor sampling is in a checkpoint: a resumed run draws both from fresh entropy,
+    so nothing is replayed. After a crash the ledger is ahead of the weights, since a step is
+    entered before its result can be seen; steps that were lost stay counted. Only a run with a
+    fixed seed repeats them as the very same releases, which count once, provided that seed,
+    optimizer, plan and microbatches are those of the checkpoint.
 
     Args:
       model: A compiled ``DPModel``; its weights exist.
       directory: Where the checkpoints go. If it holds some already, call ``restore()`` before
-        ``fit``, which does not train past them otherwise.
+        ``fit``; otherwise ``fit`` raises an error.
       seconds: Time between two checkpoints.
       keep: Number of checkpoints kept.
 
-    All of several workers take part in saving, and the first one's checkpoint is kept; the
-    directory must be one that all of them can read.
+    With several workers, all of them take part in saving, and the first one's checkpoint is
+    kept. All of them must be able to read the directory.
     """
 
     def __init__(
@@ -132,6 +132,6 @@ def _check_no_step_is_lost(ledger: Ledger, known: dict) -> None:
         raise LedgerError(
             f"{ledger.path} lacks {lost} steps that the checkpoint knows of: the file was "
             "removed or replaced, and with it what was spent after the checkpoint. Put it back. "
-            "If it is lost for good, nobody can say what was spent on these weights: start from "
-            "new ones."
+            "If it is lost for good, nobody can say what was spent on these weights: start again "
+            "from new weights."
         )

@@ -1,4 +1,4 @@
-"""What ``compile`` fixes for a private training, and what the training has come to since."""
+"""What ``compile`` fixes for private training, and the progress of the training since."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Compiled:
       trainable: Identities of the variables that were trainable; none if there were no variables
         yet.
       fingerprint: Name of the settings that make a seeded step what it is.
-      progress: What the training has come to.
+      progress: What has changed in training since.
     """
 
     optimizer: PrivateOptimizer
@@ -108,8 +108,8 @@ class Compiled:
         """
         if not self._fitting.acquire(blocking=False):
             raise ValueError(
-                "fit: this model is training already, in a fit() around this one or in another "
-                "thread. Wait for that to end."
+                "fit: this model is already training, in a fit() that contains this call or in "
+                "another thread. Wait until it ends."
             )
         try:
             yield

@@ -1,4 +1,4 @@
-"""The steps of a run, one after the other: ledger, logs and what is warned of on the way."""
+"""The steps of a run, one after the other, with the ledger, the logs and warnings."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def private_steps(
     """
     if compiled.optimizer.iterations.numpy() != run.first_step:
         raise ValueError(
-            "A callback put back other weights when training began, but not the ledger of "
+            "A callback restored other weights when training began, but not the ledger of "
             "what was spent on them. Use tfdp.training.CheckpointEvery, which keeps both, and "
             "call its restore() before fit()."
         )
@@ -124,13 +124,13 @@ class _Epoch:
         used, skipped = int(self._progress.examples), int(self._progress.non_finite)
         not_finite, unreadable = skipped - self._skipped, self._source.bad_records
         if used == self._used and (not_finite or unreadable):
-            why = f"{not_finite} were drawn whose loss or gradient is not a finite number"
+            why = f"the loss or gradient of {not_finite} examples was not finite"
             if unreadable:
-                why += f"; records that cannot be read, so far: {unreadable}"
+                why += f"; unreadable records so far: {unreadable}"
             warnings.warn(
-                f"No example was used in a whole epoch, and its steps spent privacy: {why}. Look "
-                "at labels (from 0 on, below the width of the output), inputs, sample weights and "
-                "the model's weights for what is NaN or out of range.",
+                f"No example was used in a whole epoch, and its steps spent privacy: {why}. Check "
+                "labels (from 0 on, below the width of the output), inputs, sample weights and "
+                "the model's weights for NaN and for values out of range.",
                 stacklevel=2,
             )
         self._used, self._skipped = used, skipped
@@ -139,9 +139,9 @@ class _Epoch:
 class _WeightWatch:
     """Warns once when weights are not those that the last step left.
 
-    A callback may put back or average weights, which costs no privacy; the guarantee does not cover
-    weights that it computes from private examples. It would be of no use against ill will, so a few
-    values of every weight are enough to look at: a change of the others alone goes unnoticed.
+    A callback may restore or average weights, which spends no privacy; but the guarantee does not
+    cover weights that it computes from private examples. The check is against mistakes and not
+    against intent, so it compares only a few values of every weight.
     """
 
     def __init__(self, variables: Sequence[keras.Variable]):
@@ -164,9 +164,9 @@ class _WeightWatch:
             self._warned = True
             first = self._variables[int(np.flatnonzero(moved.any(axis=1))[0])]
             warnings.warn(
-                f"Something other than the optimizer changed weights between two steps, "
-                f"{first.path} among them; a callback does, for example. If the new values come "
-                "from private examples, the guarantee does not cover them.",
+                "Something other than the optimizer, such as a callback, changed weights between "
+                f"two steps ({first.path} among them). If the new values come from private "
+                "examples, the guarantee does not cover them.",
                 stacklevel=2,
             )
 

@@ -62,9 +62,9 @@ class MicrobatchStream:
         each = 1 if users is None else users.examples_per_user
         if microbatch_size < each:
             raise ValueError(
-                f"microbatch_size={microbatch_size} is less than the examples of one user, "
-                f"examples_per_user={each}, which are clipped together: raise the former, or "
-                "plan with fewer examples per user."
+                f"microbatch_size={microbatch_size} is smaller than examples_per_user={each}, and "
+                "the examples of a user are clipped together: use a larger microbatch_size, or "
+                "plan with a smaller examples_per_user."
             )
         self._drawn_at_once = microbatch_size // each
         self._size = self._drawn_at_once * each
@@ -159,7 +159,7 @@ def sampler_for(
         return FixedSizeSampler(count, plan.batch_size, seed)
     if plan.sampling not in ("poisson", "full_batch"):
         raise ValueError(
-            f"fit does not execute sampling={plan.sampling!r}, which is for steps made "
+            f"fit does not execute sampling={plan.sampling!r}, which describes steps taken "
             'elsewhere: plan with "poisson", "full_batch" or "fixed_size".'
         )
     if abs(count - plan.num_examples) > 0.01 * plan.num_examples:

@@ -81,18 +81,18 @@ class DPModel(SavedAsPlain):
           loss: As in Keras. Its reduction is replaced: one value per example.
           loss_weights: As in Keras.
           *args: As in Keras: metrics, weighted_metrics, ...
-          microbatch_size: Examples that one replica handles at a time: bounds memory, changes
-            nothing else. By default as many as are expected to take least time, padding included,
-            within about 1 GiB; 4 GiB on accelerators.
-          engine: How examples are clipped: "auto" (in a single pass where every layer has a rule),
-            "single_pass", "two_pass" or "vectorized"; they agree.
+          microbatch_size: Examples that one replica processes at a time. It bounds memory and
+            changes nothing else. By default, the size that is expected to take the least time,
+            padding included, within about 1 GiB (4 GiB on accelerators).
+          engine: How the clipped sum is computed: "auto" (in a single pass where every layer has a
+            rule, else vectorized), "single_pass", "two_pass" or "vectorized". They agree.
           seed: Makes noise and sampling reproducible, for tests. The guarantee then does not
             hold against anyone who knows the seed, and the report says so.
-          ledger: Where steps are entered; by default the model's own, kept in memory.
+          ledger: Where steps are entered. By default, the model's own, kept in memory.
           public_examples: As for ``tfdp.clipping.ClippedGradient``: two or more examples that are
             not private, for models that cannot be checked on synthetic inputs.
           **kwargs: As in Keras: metrics, steps_per_execution, ... ``jit_compile`` says whether XLA
-            compiles the clipped sums: by default where that is faster.
+            compiles the clipped sums. By default, it does where that is faster.
 
         Raises:
           TypeError: The optimizer is not a private one, or an argument is of the wrong kind.
@@ -168,7 +168,7 @@ class DPModel(SavedAsPlain):
           epochs: Passes of ceil(N / B) steps. By default all that the plan has left.
           verbose: As in Keras.
           callbacks: As in Keras.
-          validation_split: Must be 0: it would shrink N behind the plan's back.
+          validation_split: Must be 0: the training data would be smaller than the plan says.
           validation_data: As in Keras, or an ``ExampleSource``. Metrics of private held-out
             examples are not covered by the guarantee.
           shuffle: Has no effect: every step draws its examples anew.
@@ -187,10 +187,10 @@ class DPModel(SavedAsPlain):
             examples is clipped. If a user has more examples than that, the first ones are used.
 
         Returns:
-          The Keras history; ``epsilon`` is among the logs. ``loss`` and ``val_loss`` are the same
-          quantity: the mean over examples of each one's mean over its real tokens, and the
-          penalties of weight regularizers. Losses of single outputs are in the validation logs
-          only; metrics give those of training.
+          The Keras history, with ``epsilon`` among the logs. ``loss`` and ``val_loss`` are the same
+          quantity: the mean over the real tokens of each example, averaged over the examples, plus
+          the penalties of weight regularizers. Losses of single outputs are in the validation logs
+          only; for training, use metrics.
 
         Raises:
           ValueError: The guarantee would be broken or its budget exceeded.
@@ -290,9 +290,9 @@ class DPModel(SavedAsPlain):
     def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
         """Raises: a step on a batch that the caller chose cannot be accounted for."""
         raise ValueError(
-            "train_on_batch is not available on a private model: a batch chosen outside cannot "
-            "be accounted as sampled. Use fit(); in a loop of your own, use "
-            "tfdp.clipping.clipped_gradient_sum and tfdp.privacy.noise.privatize."
+            "train_on_batch is not available on a private model: a batch that the caller chose "
+            "cannot be accounted as sampled. Use fit(); in a loop of your own, use "
+            "tfdp.clipping.clipped_gradient_sum and tfdp.privacy.privatize."
         )
 
     def privacy_report(self, public: Sequence[str] = (), **counts: Any) -> PrivacyReport:
@@ -315,12 +315,12 @@ class DPModel(SavedAsPlain):
 
     @property
     def ledger(self) -> Ledger:
-        """The ledger of the steps that were made."""
+        """The ledger of the steps that were taken."""
         return self._require_compiled("ledger").ledger
 
     @property
     def steps_left(self) -> int:
-        """How many steps the plan still allows; without one, those of the last call of fit."""
+        """Steps that the plan still allows; without a plan, those left of the last ``fit``."""
         compiled = self._require_compiled("steps_left")
         return compiled.steps_left(self._require_plan())
 
@@ -351,7 +351,7 @@ class DPModel(SavedAsPlain):
         if adaptive is None:
             return shared
         start, now = compiled.optimizer.clip_norm, float(adaptive.numpy())
-        return [*shared, f"the clip norm started at {start:g} and has come to {now:.4g}"]
+        return [*shared, f"the clip norm started at {start:g} and is now {now:.4g}"]
 
 
 def make_private(model: keras.Model) -> keras.Model:

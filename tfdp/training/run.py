@@ -127,14 +127,14 @@ def planned_epochs(
     per_epoch = steps_per_epoch or math.ceil(1 / plan.sampling_probability)
     if epochs is not None and epochs < 1:
         raise ValueError(
-            "There is no epoch to train: epochs counts from the first one on, and must be more "
-            "than initial_epoch."
+            "There is no epoch to train: epochs is the number of the last epoch, as in Keras, and "
+            "must be larger than initial_epoch."
         )
     if left <= 0:
         raise ValueError(
-            f"All that the plan of {plan.steps} steps allows (epsilon {plan.epsilon:.4g} at "
-            f"delta {plan.delta:g}) has been spent, by steps that the ledger holds: training on "
-            "would spend more privacy than planned. Compile with a plan of larger budget."
+            f"The plan allows {plan.steps} steps (epsilon {plan.epsilon:.4g} at delta "
+            f"{plan.delta:g}), and the steps in the ledger have spent all of it. Compile with a "
+            "plan that has a larger budget."
         )
     if epochs is None:
         return Epochs(left, min(per_epoch, left), math.ceil(left / per_epoch))

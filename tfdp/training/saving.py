@@ -1,4 +1,4 @@
-"""What a private model says of itself to Keras: that it is the plain model it was."""
+"""Saves a private model as the plain Keras model that it was made from."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class SavedAsPlain(_MIXIN):
     def export(self, filepath: Any, format: str = _SAVED_MODEL, *args: Any, **kwargs: Any) -> None:
         """Exports like Keras; a SavedModel takes the ledger and the privacy report along.
 
-        They lie in its ``assets``, where ``tfdp.export.read_report(filepath)`` finds the report
-        and ``tfdp.privacy.verify(filepath + "/assets")`` judges it. Exact counts of private
+        They are in its ``assets``, where ``tfdp.export.read_report(filepath)`` finds the report
+        and ``tfdp.privacy.verify(filepath + "/assets")`` verifies it. Exact counts of private
         examples are not included. Without a plan there is a ledger and no report, and before
-        ``compile`` neither. Files of other formats have no room for them.
+        ``compile`` there is neither. Files of other formats cannot hold them.
         """
         super().export(filepath, format, *args, **kwargs)
         if self._private is None:
@@ -54,8 +54,8 @@ class SavedAsPlain(_MIXIN):
             _write_spending(self, os.path.join(os.fspath(filepath), "assets"))
         else:
             logging.getLogger(__name__).warning(
-                "A model in format %r carries no ledger and no privacy report: hand out what "
-                "privacy_report() gives beside it.",
+                "A model in format %r carries no ledger and no privacy report: publish the result "
+                "of privacy_report() beside it.",
                 format,
             )
 

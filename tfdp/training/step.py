@@ -144,9 +144,9 @@ class PrivateStep:
             return _graph(lambda: run(lambda: _over_replicas(self._zeros())))()
         except tf.errors.InvalidArgumentError as error:
             raise ValueError(
-                "The replicas cannot add up their gradients, as happens where another "
-                f"{type(self._strategy).__name__} has trained another model in this process. Start "
-                "it anew, make one strategy, and build and train all models in its scope. "
+                "The replicas cannot add up their gradients. This happens after another "
+                f"{type(self._strategy).__name__} has trained a model in this process: restart it, "
+                "create one strategy, and build and train all models in its scope. "
                 f"TensorFlow says: {error.message}"
             ) from error
 

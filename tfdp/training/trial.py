@@ -1,4 +1,4 @@
-"""The model meets its data before a step is spent for: it is built, and must give a loss."""
+"""Before anything is spent, the model is built on its data and must give a loss."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def build(model: keras.Model, loss: Any, source: ExampleSource) -> None:
 def _check_targets(model: keras.Model, loss: Any, source: ExampleSource, x: Any) -> None:
     """Raises if no target in an array can have a loss, such as labels that all begin at 5.
 
-    Steps in vain are spent for too. One example with a usable target is enough to go on, and
-    whether it has one decides nothing else. Losses that are not Keras's own are left alone: they
-    may not suit synthetic outputs.
+    Useless steps spend privacy too. One example with a usable target is enough to go on, and
+    nothing else depends on whether it has one. Losses that are not Keras's own are not checked:
+    synthetic outputs may not suit them.
 
     Args:
       model: A compiled, built model.
@@ -77,10 +77,9 @@ def _check_targets(model: keras.Model, loss: Any, source: ExampleSource, x: Any)
             return
     shapes = keras.tree.map_structure(lambda o: tuple(o.shape[1:]), outputs)
     raise ValueError(
-        f"Not one of the {len(source)} examples has a usable target: classes must be integers "
-        f"from 0 on and below the width of the model's output (of shape {shapes} here), targets "
-        "and sample weights must be numbers. Every step would spend privacy and change nothing "
-        "but by noise."
+        f"None of the {len(source)} examples has a usable target: classes must be integers from 0 "
+        f"on and below the width of the model's output (of shape {shapes} here), and targets and "
+        "sample weights must be numbers. Every step would spend privacy and add nothing but noise."
     )
 
 

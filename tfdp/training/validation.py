@@ -60,7 +60,7 @@ def checked_keras_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
         "steps_per_execution",
         arguments.get("steps_per_execution", 1),
         least=1,
-        why="so many steps are made between two calls of the callbacks, each a private one",
+        why="it is the number of private steps between two calls of the callbacks",
     )
     checked = {**arguments, "steps_per_execution": at_once}
     if checked.get("jit_compile") is not None:
@@ -75,8 +75,8 @@ def check_overrides(model_class: type) -> None:
         if getattr(model_class, name) is not getattr(keras.Model, name):
             raise ValueError(
                 f"{model_class.__name__} overrides {name}, which private training does not run: "
-                "it clips the compiled loss by example. Give the loss to compile(), as a function "
-                "with one value per example."
+                "it clips the gradient of the compiled loss, example by example. Pass the loss to "
+                "compile(), as a function that returns one value per example."
             )
 
 
@@ -90,9 +90,9 @@ def check_strategy(model: keras.Model) -> None:
     ]
     if outside:
         raise ValueError(
-            f"{len(outside)} variables of {model.name!r}, such as {outside[0]}, were made outside "
-            f"the scope of the {type(strategy).__name__} that compile or fit was called in, so "
-            "its replicas cannot share them. Build or load the model inside `with "
+            f"{len(outside)} variables of {model.name!r}, such as {outside[0]}, were created "
+            f"outside the scope of the {type(strategy).__name__} in which compile or fit was "
+            "called, so its replicas cannot share them. Build or load the model inside `with "
             "strategy.scope():`, like the optimizer."
         )
 
@@ -105,9 +105,9 @@ def check_optimizer_is_own(optimizer: Any, variables: list) -> None:
     strange = [variable.path for variable in variables if id(variable) not in own]
     if strange or not variables:
         raise ValueError(
-            f"This {type(optimizer).__name__} is the optimizer of other weights (it does not know "
-            f"{', '.join(strange[:3]) or 'those of a model that is not built'}); its state and its "
-            "ledger are theirs. Make one optimizer for each model."
+            f"This {type(optimizer).__name__} was built for other weights (it does not know "
+            f"{', '.join(strange[:3]) or 'those of a model that is not built'}), and its state and "
+            "its ledger belong to them. Create one optimizer for each model."
         )
 
 
@@ -138,8 +138,8 @@ def check_unchanged(model: keras.Model, compiled: Compiled, trainable: tuple[int
     for name in ("gradient_accumulation_steps", "loss_scale_factor"):
         if getattr(optimizer, name) is not None:
             raise ValueError(
-                f"The optimizer's {name} was set to {getattr(optimizer, name)} after compile: not "
-                "available, since every step of fit is one private step. Set it back to None."
+                f"The optimizer's {name} was set to {getattr(optimizer, name)} after compile. That "
+                "is not available, since a step of fit is one private step: set it back to None."
             )
     for note in sharing_note(model, compiled.ledger):
         raise ValueError(
@@ -170,42 +170,42 @@ def sharing_note(model: keras.Model, ledger: Ledger) -> list[str]:
     some = f"{', '.join(shared[:3])}{', ...' if len(shared) > 3 else ''}"
     return [
         f"another private model has trained weights of this one ({some}), and its steps are in "
-        "another ledger: epsilon does not include them; tfdp.privacy.compose adds both up"
+        "another ledger: epsilon does not include them, and tfdp.privacy.compose adds them up"
     ]
 
 
 def check_accounted(compiled: Compiled) -> None:
-    """Raises if the optimizer has made steps that the ledger does not know of.
+    """Raises if the optimizer has taken steps that the ledger does not know of.
 
-    Weights that come with an optimizer's state, by ``load_weights`` or from a checkpoint of
-    TensorFlow's own, come without what has been spent on them.
+    Weights that are restored with an optimizer's state, by ``load_weights`` or from one of
+    TensorFlow's own checkpoints, come without the ledger of what was spent on them.
     """
     made, known = int(compiled.optimizer.iterations.numpy()), compiled.ledger.steps
     if made > known:
         raise ValueError(
-            f"The optimizer has made {made} steps and the ledger holds {known}: weights came "
-            "without the ledger of what was spent on them (load_weights, tf.train.Checkpoint and "
-            "BackupAndRestore put back weights and the optimizer's state alone), so no epsilon "
-            "can be stated. Load the model with keras.models.load_model, or from "
-            f"{_CHECKPOINTS}. If you have their ledger, compile again with ledger=ledger; one "
-            "that was lost is made up with Ledger.record, once for every step."
+            f"The optimizer has taken {made} steps, but the ledger holds {known}, so no epsilon "
+            "can be stated. The weights were restored without the ledger of what was spent on "
+            "them: load_weights, tf.train.Checkpoint and BackupAndRestore restore only weights and "
+            "the optimizer's state. Load the model with keras.models.load_model, or restore it "
+            f"with {_CHECKPOINTS}. If you have the ledger, compile again with ledger=ledger. If it "
+            "is lost, enter the steps in a new one: call Ledger.record once for every step."
         )
 
 
 def check_not_set_back(compiled: Compiled) -> None:
-    """Raises if a seeded run would make a step of this process again, on whatever data.
+    """Raises if a seeded run would repeat a step of this process, on whatever data.
 
-    The ledger takes it for the very same release and does not count it. Only a checkpoint of
-    ``CheckpointEvery`` puts a run back in order to make the same steps again.
+    The ledger takes it for the very same release and does not count it. Only ``CheckpointEvery``
+    sets a run back in order to repeat the same steps.
     """
     at, made = int(compiled.optimizer.iterations.numpy()), compiled.progress.next_step
     if compiled.seed is not None and at < made:
         raise ValueError(
             f"seed={compiled.seed}: optimizer.iterations was set back from {made} to {at} (by "
-            "assign, load_weights or a checkpoint), so the same noise would come again, on "
-            "weights or examples that may be others: their difference would have none, and the "
-            "ledger would count the steps once. Compile again with another seed or none, or go "
-            f"back with {_CHECKPOINTS}, by restore()."
+            "assign, load_weights or a checkpoint), so the same noise would be drawn again, for "
+            "weights or examples that may differ. The difference of the two results would have no "
+            "noise, and the ledger would count the steps once. Compile again with another seed or "
+            f"none, or go back with the restore() of {_CHECKPOINTS}."
         )
 
 
@@ -213,9 +213,9 @@ def check_not_set_back(compiled: Compiled) -> None:
 
 
 def check_callbacks(callbacks: Any) -> None:
-    """Raises for what is no callback, or puts weights back without the ledger of their steps.
+    """Raises for what is not a callback, or restores weights without their ledger.
 
-    Warns of callbacks through which metrics of private data steer the training.
+    Warns of callbacks through which metrics of private data control training.
     """
     for callback in keras.tree.flatten(getattr(callbacks, "callbacks", callbacks) or []):
         if not isinstance(callback, keras.callbacks.Callback):
@@ -224,15 +224,15 @@ def check_callbacks(callbacks: Any) -> None:
             )
         if isinstance(callback, keras.callbacks.BackupAndRestore):
             raise ValueError(
-                "BackupAndRestore puts weights back, but not the ledger of what was spent on "
-                f"them. Use {_CHECKPOINTS}, and call its restore() before fit()."
+                "BackupAndRestore restores weights, but not the ledger of what was spent on them. "
+                f"Use {_CHECKPOINTS}, and call its restore() before fit()."
             )
         steering = keras.callbacks.ReduceLROnPlateau, keras.callbacks.EarlyStopping
         if isinstance(callback, steering) or getattr(callback, "save_best_only", False):
             warnings.warn(
-                f"{type(callback).__name__} steers the training by {callback.monitor!r}, or "
-                "chooses weights by it. If that is computed from private examples, the choice is "
-                "not covered by the guarantee.",
+                f"{type(callback).__name__} controls training, or chooses weights, by "
+                f"{callback.monitor!r}. If that is computed from private examples, the guarantee "
+                "does not cover the choice.",
                 stacklevel=3,
             )
 
@@ -247,10 +247,10 @@ def check_counts(least: int = 1, **values: Any) -> None:
 def checked_validation_data(validation_data: Any) -> Any:
     """Returns the data with NumPy's text, which ``x`` may hold too, as Keras evaluates it.
 
-    Keras would find out what is wrong after the first epoch, which has been spent for.
+    Keras would raise only after the first epoch, whose privacy is spent by then.
 
     Raises:
-      TypeError: They hold no examples.
+      TypeError: The data hold no examples.
       ValueError: There are no targets, or the numbers of examples differ.
     """
     data = validation_data
@@ -261,7 +261,7 @@ def checked_validation_data(validation_data: Any) -> Any:
     if isinstance(data, str | bytes | numbers.Number):
         raise TypeError(f"{expected}{data!r}.")
     arrays = isinstance(data, dict | list | tuple) or hasattr(data, "shape")
-    if not arrays:  # a data set, a loader, a generator, or None
+    if not arrays:  # a dataset, a loader, a generator, or None
         return data
     parts = data if isinstance(data, list | tuple) else (data,)
     if len(parts) not in (2, 3) or parts[1] is None:
@@ -316,9 +316,9 @@ def check_plan(
     """
     if validation_split:
         raise ValueError(
-            f"validation_split={validation_split}: it would take examples out of the training "
-            "data behind the plan's back. Split the data first, plan with the size of the "
-            "training part, and pass validation_data."
+            f"validation_split={validation_split}: the training data would then be smaller than "
+            "the plan says. Split the data first, plan with the size of the training part, and "
+            "pass validation_data."
         )
     for name, value in numbers_of_plan.items():
         if plan is not None and value is not None and value != getattr(plan, name):
@@ -330,8 +330,8 @@ def check_plan(
     by_user = plan is not None and plan.examples_per_user is not None
     if user_ids is None and by_user:
         raise ValueError(
-            "The plan protects users (it has examples_per_user), and fit does not know whose the "
-            "examples are: pass user_ids, or plan without examples_per_user."
+            "The plan protects users (it has examples_per_user), and fit does not know which user "
+            "each example belongs to: pass user_ids, or plan without examples_per_user."
         )
     if user_ids is not None and not by_user:
         raise ValueError(

@@ -53,8 +53,8 @@ def check_backbone(backbone: object, dim: int) -> None:
         )
     if width != dim:
         raise ValueError(
-            f"the backbone makes {width} features and this head takes {dim}: give the backbone "
-            "that made the features it was fitted on."
+            f"the backbone makes {width} features, but this head takes {dim}: pass the backbone "
+            "that made the features which the head was fitted on."
         )
 
 

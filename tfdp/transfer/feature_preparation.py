@@ -23,7 +23,7 @@ class Preparation:
     """Settings that work with any method. Whatever looks at private features uses the budget.
 
     Attributes:
-        normalize: "unit", "root" or "none"; acts on each row by itself and costs nothing.
+        normalize: "unit", "root" or "none"; acts on each row by itself and spends nothing.
         row_norm: Rows are clipped to this norm where sums of them are released; after "unit"
             and "root" all have norm 1.
         center: "none", "private" (a noisy mean is released) or "public" (of public features).
@@ -55,8 +55,8 @@ class Preparation:
         spent = math.fsum(release.share for release in self.releases())
         if spent >= 1:
             raise ValueError(
-                f"center_share={self.center_share} and counts_share={self.counts_share} leave "
-                "nothing of the budget for the method: together they must be below 1."
+                f"center_share={self.center_share} and counts_share={self.counts_share} leave no "
+                "budget for the method: their sum must be below 1."
             )
 
     @property

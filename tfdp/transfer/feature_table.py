@@ -45,14 +45,13 @@ class Block(NamedTuple):
 class FeatureTable:
     """Features `[N, D]` and labels `[N]` in one or more parts, never copied whole.
 
-    An example whose features hold NaN or infinity contributes nothing to anything: it is read as
-    zeros, counted in `bad_examples`, and mentioned once in the log. Stopping because of it would
-    reveal something about one example. Labels are the caller's to get right: a wrong one is an
-    error.
+    An example whose features hold NaN or infinity contributes nothing: it is read as zeros, counted
+    in `bad_examples`, and mentioned once in the log. Stopping because of it would reveal something
+    about one example. Labels must be right: a wrong one is an error.
 
     Args:
         parts: The pieces of the table, each `[n, D]` of floats.
-        labels: One integer array a part, `[n]`.
+        labels: One integer array per part, `[n]`.
         num_classes: K, a public number.
         stray: By how many examples the table may differ from its stated size; see `split`.
 
@@ -82,7 +81,7 @@ class FeatureTable:
         self._kept: dict[Hashable, tuple[Hashable, Any]] = {}
         self.bad_examples = int(self._bad.sum())
         if self.bad_examples == len(self):
-            raise ValueError("features hold no finite row: NaN or infinity is in every one.")
+            raise ValueError("features hold no finite row: every row has NaN or infinity.")
         if self.bad_examples:
             _LOGGER.warning(
                 "%d of %d feature rows are not finite; they are skipped.",
@@ -124,7 +123,7 @@ class FeatureTable:
         return FeatureTable(parts, labels, self.num_classes, stray)
 
     def kept(self, name: Hashable, make: Callable[[], Any], key: Hashable = None) -> Any:
-        """Returns what `make` gave the last time, if `key` is the same; makes it anew if not.
+        """Returns what `make` gave the last time, if `key` is the same; makes it again if not.
 
         What many fits share, such as normalized features, is kept here and goes with the table.
         """
@@ -174,11 +173,11 @@ def as_table(features: object, labels: object, num_classes: int) -> FeatureTable
     if table.ndim != 2:
         raise ValueError(f"features must have shape [N, D], got {table.shape}.")
     if labels is None:
-        raise TypeError("labels are missing: features in an array need as many labels.")
+        raise TypeError("labels are missing: an array of features needs one label per row.")
     y = np.asarray(labels)
     if y.shape == (len(table), num_classes) and num_classes > 1:
         if not np.array_equal(np.sort(y, axis=1)[:, -2:], np.tile([0, 1], (len(y), 1))):
-            raise ValueError("labels of shape [N, K] must be one-hot: one 1 a row, else 0.")
+            raise ValueError("labels of shape [N, K] must be one-hot: one 1 per row, else 0.")
         y = y.argmax(axis=1)
     elif y.shape == (len(table), 1):
         y = y[:, 0]
@@ -191,8 +190,8 @@ def _same_classes(table: FeatureTable, labels: object, num_classes: int) -> Feat
         raise ValueError("labels were given with a FeatureTable, which has its own: omit them.")
     if table.num_classes != num_classes:
         raise ValueError(
-            f"the features have {table.num_classes} classes and this head has num_classes="
-            f"{num_classes}: make it for {table.num_classes}."
+            f"the features have {table.num_classes} classes, but this head has num_classes="
+            f"{num_classes}: set num_classes={table.num_classes}."
         )
     return table
 

@@ -1,4 +1,4 @@
-"""A private classifier of features in four lines: the front door of this room."""
+"""A private classifier of features in four lines."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ class LastLayer:
 
     Args:
         num_classes: K, two or more; a public number.
-        num_examples: N; a public number that sums are divided by. It must be stated: taken from
-            the data, it would tell neighboring data sets apart.
+        num_examples: N; a public number that sums are divided by. It must be stated, since a
+            number taken from the data would tell neighboring datasets apart.
         epsilon: The budget, or infinity for no privacy. Omit it if `noise_multiplier` is given.
         delta: Of the guarantee, commonly below 1 / num_examples.
-        noise_multiplier: The noise that the whole budget amounts to as one release.
+        noise_multiplier: The noise of the whole budget, if it were spent on one release.
         method: "auto" or another name in `tfdp.transfer.METHODS`, or a method with settings of
             its own, for instance `tfdp.transfer.FullBatch(Steps(steps=20))`.
         preparation: Of the features, before the method; None for the default of the method.
         public_features: `[M, D]` from the same backbone for public centering and components.
         adjacency: "add_or_remove_one" or "replace_one" (twice the noise for the same epsilon).
         seed: Makes the noise reproducible, for tests only: whoever knows the seed can remove the
-            noise. Heads with other settings have other noise under the same seed. None draws
-            the key from the operating system.
-        strategy: A `tf.distribute` strategy, the current one when None.
+            noise. Under one seed, heads with different settings have different noise. With None,
+            the key comes from the operating system's entropy.
+        strategy: A `tf.distribute` strategy; the current one if None.
 
     Raises:
         TypeError, ValueError: An argument is out of range; the message says which and how.
@@ -97,8 +97,8 @@ class LastLayer:
         Args:
             features: `[N, D]` array or memory map, or a `FeatureTable` (of a feature folder).
             labels: Integers `[N]` or one-hot `[N, K]`; none with a `FeatureTable`, which has its
-                own. A class without examples is never learned, and nothing says that it has none:
-                that is private.
+                own. A class without examples is never learned. No message says so, since the
+                absence of examples is private.
 
         Returns:
             self.
@@ -216,7 +216,7 @@ class LastLayer:
             backbone: What made the features. With a `Backbone` the SavedModel takes the bytes
                 of picture files, with a Keras model its inputs, without one features.
             class_names: For a `Backbone`; "0", "1", ... by default.
-            report: What to say of the weights; by default `privacy_report()`.
+            report: The report on the weights; by default `privacy_report()`.
 
         Raises:
             FileExistsError: `path` exists and is not a SavedModel.
@@ -253,6 +253,6 @@ def check_count(count: int, stated: int, stray: float = 0.0) -> None:
     """
     if abs(count - stated) > max(1, _MOST_STRAY * stated, stray):
         raise ValueError(
-            f"num_examples={stated} was stated but there are {count} examples; sums would be "
-            "divided by the wrong number. State the public size of the data."
+            f"num_examples={stated}, but there are {count} examples: sums would be divided by the "
+            "wrong number. Set num_examples to the public size of the data."
         )

@@ -17,7 +17,7 @@ NORMALIZATIONS = ("none", "unit", "root")
 def normalized(features: np.ndarray, kind: str) -> np.ndarray:
     """Returns feature rows as float32 `[B, D]`, as they are or of unit norm; zeros stay zero.
 
-    Each row is mapped by itself, so this costs no privacy and bounds a row's norm.
+    Each row is mapped by itself, so this spends no privacy and bounds a row's norm.
 
     Args:
         features: Floats `[B, D]`.

@@ -74,8 +74,8 @@ class Spending:
             )
         if plan.secure:
             raise ValueError(
-                "secure=True: the releases of a last layer have no noise on a grid. Plan with "
-                "secure=False, or train the layer as a model with fit()."
+                "secure=True: a last layer draws its noise in floating point only. Plan with "
+                "secure=False, or train the layer as a Keras model with fit()."
             )
         names = [release.name for release in releases]
         total = math.fsum(release.share for release in releases)
@@ -111,12 +111,12 @@ class Spending:
     def release_mean(
         self, name: str, sums: Sequence[Any], *, sensitivity: float, divisor: float
     ) -> NoisyGradients:
-        """Does the same for a clipped gradient sum: gives the mean that private optimizers take."""
+        """Does the same for a clipped gradient sum, and returns the mean for private optimizers."""
         release = self._planned(name)
         number = self._made[name]
         if number >= release.count:
             raise OverspentError(
-                f"{name!r} has been released {number} times, all that its share allows."
+                f"{name!r} has been released {number} times, which is all that its share allows."
             )
         noise = self.noise_multiplier(name)
         self.ledger.record(
@@ -133,7 +133,7 @@ class Spending:
 
     @property
     def note(self) -> str:
-        """The releases in a line, for people."""
+        """The releases and their shares, in one line."""
         parts = [
             f"{release.name} ({release.share:.1%}"
             + (f", {release.count} times)" if release.count > 1 else ")")

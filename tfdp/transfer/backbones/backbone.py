@@ -77,6 +77,6 @@ def input_size(model: keras.Model, wanted: int | None, default: int) -> int:
     fixed = model.input_shape[1] if isinstance(model.input_shape, tuple) else None
     if wanted is not None and fixed is not None and wanted != fixed:
         raise BackboneError(
-            f"image_size={wanted} was asked for, but this model takes pictures of {fixed} px only."
+            f"image_size={wanted}, but this model takes only pictures of {fixed} px."
         )
     return wanted or fixed or default

@@ -165,7 +165,7 @@ def _stored(name: str, weights: _Path | None, image_size: int | None) -> Backbon
     if path.is_dir():
         if image_size is None:
             raise BackboneError(
-                f"{name}: a SavedModel does not say its picture size: give image_size."
+                f"{name}: a SavedModel does not state its picture size: give image_size."
             )
         bundle = _saved_model(path)
         description = {"weights": _saved_model_entry(path), "scaling": "inside"}
@@ -191,7 +191,7 @@ def _tried(backbone: Backbone) -> Backbone:
             f"{backbone.name}: does not take RGB pictures [B, {size}, {size}, 3] ({said})"
         ) from error
     if shape.rank != 2:
-        raise BackboneError(f"{backbone.name}: gives {shape}, not one feature row a picture.")
+        raise BackboneError(f"{backbone.name}: gives {shape}, not one feature row per picture.")
     return backbone
 
 

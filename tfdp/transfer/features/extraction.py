@@ -92,7 +92,7 @@ def extract(
         writer.forget(split)
         raise FeatureFileError(
             f"none of the {outcome.examples} pictures of split {split!r} can be read; is this "
-            "the right data set?"
+            "the right dataset?"
         )
     return outcome
 

@@ -119,7 +119,7 @@ class FeatureFolder:
 
     @property
     def num_classes(self) -> int:
-        """K, as the data set states it."""
+        """K, as the dataset states it."""
         return len(self.manifest["dataset"]["class_names"])
 
     def table(self, split: str) -> FeatureTable:
@@ -143,7 +143,7 @@ class FeatureFolder:
             if not shard["rows"] == part.shape[0] == len(own):
                 raise FeatureFileError(
                     f"{self.path / shard['features']}: has {part.shape[0]} rows and {len(own)} "
-                    f"labels where the manifest says {shard['rows']}."
+                    f"labels, but the manifest says {shard['rows']}."
                 )
         return FeatureTable(parts, labels, self.num_classes)
 
@@ -229,7 +229,8 @@ class FeatureWriter:
         if (entry["rows"], entry["shard_rows"]) != (rows, shard_rows):
             raise FeatureFileError(
                 f"{self.path}: split {split!r} was begun with {entry['rows']} rows in shards of "
-                f"{entry['shard_rows']}, now {rows} in shards of {shard_rows}."
+                f"{entry['shard_rows']}, and now has {rows} in shards of {shard_rows}. Use the "
+                "earlier settings, or another output folder."
             )
         kept = []
         for shard in entry["shards"]:
@@ -315,7 +316,7 @@ def _fitting(features: np.ndarray, dtype: np.dtype) -> np.ndarray:
     largest = float(np.max(np.abs(features), initial=0.0, where=np.isfinite(features)))
     if largest > np.finfo(dtype).max:
         raise FeatureFileError(
-            f"a feature of {largest:.4g} does not fit {dtype}, which ends at "
+            f"a feature of {largest:.4g} does not fit in {dtype}, whose largest number is "
             f"{np.finfo(dtype).max:.4g}: extract with --dtype=float32, into another folder."
         )
     return features.astype(dtype)

@@ -1,4 +1,4 @@
-"""Data sets by name, and CIFAR-10, MNIST and Fashion-MNIST as packages carry them."""
+"""Datasets by name, and CIFAR-10, MNIST and Fashion-MNIST as packages carry them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tfdp.transfer.features.picture_sets import (
     npz_pictures,
 )
 
-#: Data sets that are the same everywhere.
+#: Datasets that are the same everywhere.
 COMMON = ("cifar10", "mnist", "fashion_mnist")
 _Path = str | os.PathLike[str]
 _CIFAR10_CLASSES = (
@@ -38,27 +38,27 @@ _IDX_UINT8 = 0x08
 
 
 def open_pictures(dataset: str, split: str, path: _Path | None = None) -> PictureSet:
-    """Returns pictures and labels of a data set.
+    """Returns pictures and labels of a dataset.
 
     Args:
         dataset: "cifar10", "mnist" or "fashion_mnist" from a package at `path`; "folder" of
             class folders or "npz" file at `path`; any other name, or one of the three without a
             path, or "tfds:NAME", is one of TensorFlow Datasets, kept at `path` if given.
-        split: "train", "test" or what the data set calls it.
+        split: "train", "test" or what the dataset calls it.
         path: Folder or file.
 
     Raises:
         DatasetError: It cannot be opened; the message says why.
     """
     if dataset in ("folder", "npz") and path is None:
-        raise DatasetError(f"data set {dataset!r} needs a path.")
+        raise DatasetError(f"dataset {dataset!r} needs a path.")
     if dataset in _AT_A_PATH and path is not None:
         return _AT_A_PATH[dataset](path, split)
     return TfdsPictures(dataset.removeprefix("tfds:"), split, path)
 
 
 def open_splits(dataset: str, splits: Sequence[str], path: _Path | None = None) -> list[PictureSet]:
-    """Returns several splits of one data set, whose labels mean the same.
+    """Returns several splits of one dataset, whose labels mean the same.
 
     Args:
         dataset, path: See `open_pictures`.
@@ -70,22 +70,22 @@ def open_splits(dataset: str, splits: Sequence[str], path: _Path | None = None) 
             another in the test.
     """
     if not splits:
-        raise DatasetError("no split is named: splits must be one name or more, as 'train,test'.")
+        raise DatasetError("no split is named: give one or more, such as 'train,test'.")
     sets = [open_pictures(dataset, split, path) for split in splits]
     first = sets[0]
     if len(first.class_names) < 2:
         raise DatasetError(
-            f"data set {first.name!r} has {len(first.class_names)} class: a classifier needs two "
-            "or more. In folders of pictures every class has a folder of its own in each split."
+            f"dataset {first.name!r} has {len(first.class_names)} class: a classifier needs two "
+            "or more. In folders of pictures, every class has its own folder in each split."
         )
     for other in sets[1:]:
         if list(first.class_names) != list(other.class_names):
             differing = set(first.class_names) ^ set(other.class_names)
             raise DatasetError(
-                f"splits {first.split!r} and {other.split!r} have other classes "
-                f"({', '.join(sorted(differing)[:5]) or 'in another order'}): their labels would "
-                "not mean the same. In folders of pictures every split needs a folder for each "
-                "class, an empty one if it has no pictures of it."
+                f"splits {first.split!r} and {other.split!r} have different classes "
+                f"({', '.join(sorted(differing)[:5]) or 'in another order'}), so their labels "
+                "would not mean the same. In folders of pictures, every split needs a folder for "
+                "each class, even an empty one."
             )
     return sets
 
@@ -195,7 +195,7 @@ def _check_split(split: str) -> str:
     return split
 
 
-#: By name, what opens a data set that is kept at a path.
+#: By name, what opens a dataset that is kept at a path.
 _AT_A_PATH: dict[str, Callable[[_Path, str], PictureSet]] = {
     "cifar10": packaged_cifar10,
     "mnist": packaged_mnist,

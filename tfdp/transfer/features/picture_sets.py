@@ -17,15 +17,15 @@ _SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp"}
 
 
 class DatasetError(ValueError):
-    """A data set that cannot be opened or does not hold what it should."""
+    """A dataset that cannot be opened or does not hold what it should."""
 
 
 class PictureSet(abc.ABC):
     """The pictures and labels of one split.
 
     Attributes:
-        name: Of the data set, for manifests.
-        split: "train", "test" or what the data set calls it.
+        name: Of the dataset, for manifests.
+        split: "train", "test" or what the dataset calls it.
         class_names: K names, in the order of the labels.
     """
 
@@ -189,15 +189,15 @@ def _whole(path: str | os.PathLike[str], name: str, labels: np.ndarray) -> np.nd
 
 
 class TfdsPictures(PictureSet):
-    """A data set of TensorFlow Datasets by name: cifar100, imagenet2012, places365_small, ...
+    """A dataset of TensorFlow Datasets by name: cifar100, imagenet2012, places365_small, ...
 
     Args:
         name: As tensorflow_datasets knows it, with an optional config and version.
         split: As tensorflow_datasets knows it.
-        data_dir: Where the data set is or goes; its usual folder when None.
+        data_dir: Where the dataset is or goes; its usual folder when None.
 
     Raises:
-        DatasetError: There is no such data set or split, or it cannot be fetched.
+        DatasetError: There is no such dataset or split, or it cannot be fetched.
     """
 
     def __init__(
@@ -216,8 +216,7 @@ class TfdsPictures(PictureSet):
             # About an unknown name it lists every name that it knows, a thousand and more.
             said = str(error).partition("Available datasets")[0].strip()
             raise DatasetError(
-                f"data set {name!r}, split {split!r} cannot be opened by tensorflow_datasets: "
-                f"{said}"
+                f"dataset {name!r}, split {split!r} cannot be opened by tensorflow_datasets: {said}"
             ) from error
         self.name, self.split, self.class_names = name, split, list(feature.names)
 

@@ -132,8 +132,8 @@ class SampledHead:
             raise TypeError("a sampled head learns from feature rows; pictures need 'fine_tune'.")
         if 4 * len(data) * data.dim > RESIDENT_BYTES:
             raise ValueError(
-                f"{len(data):,} x {data.dim} features are more than sampled training keeps in "
-                "memory; the full-batch methods stream any number of them from disk."
+                f"{len(data):,} x {data.dim} features are more than sampled training can keep in "
+                "memory. Use a full-batch method, which streams them from disk."
             )
 
 

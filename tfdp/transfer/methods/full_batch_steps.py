@@ -106,12 +106,12 @@ class FullBatch(Method):
 class OneStep(Method):
     """One full-batch step from zero weights (Mehta et al. 2022).
 
-    There is nothing to tune, and so nothing to charge for tuning. From exact zero all residuals
+    There is nothing to tune, and so nothing to pay for tuning. From exact zero all residuals
     have the same norm, so with rows of unit norm all gradients do: C is that norm, no gradient
     is clipped, and the predicted class depends neither on C nor on the learning rate.
 
     The head is a classifier of noisy class sums. With `prototypes` it becomes one of class means,
-    which costs nothing: the step's own weights tell the norms of the means (of classes of equal
+    which spends nothing: the step's own weights tell the norms of the means (of classes of equal
     size), and each logit loses half of the square. Center the features then.
 
     Attributes:

@@ -63,7 +63,7 @@ class ClassLeastSquares(Method):
 
     Solves (A_l + alpha G + ridge n I) w_l = b_l with A_l the second moment of class l alone and
     G that of all examples. Three releases; each example is in G, in its own class's A_l and in its
-    own class's b_l, once each, so under adding or removing one the classes cost nothing extra.
+    own class's b_l, once each, so under adding or removing one the classes spend nothing extra.
 
     Attributes:
         clip_norm: C, the largest norm of a seen row; None takes their typical norm.

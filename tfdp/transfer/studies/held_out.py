@@ -84,8 +84,8 @@ def split(
         if chosen.all() or not chosen.any():
             raise ValueError(
                 f"held_out={share} of {len(data)} examples leaves no examples to "
-                f"{'train on' if chosen.all() else 'judge by'}; hold out another part, or take "
-                "more examples."
+                f"{'train on' if chosen.all() else 'evaluate on'}: change held_out, or use more "
+                "examples."
             )
         stray = _DEVIATIONS * math.sqrt(squares * share * (1 - share))
         made[share, adjacency] = data.subset(~chosen, stray), data.subset(chosen, stray)

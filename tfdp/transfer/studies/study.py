@@ -89,8 +89,8 @@ class Study:
             raise ValueError("the study has no methods, or no epsilons: there is nothing to run.")
         if checks.seed(tuning["seed"]) is None:
             raise ValueError(
-                "tuning.seed must be a whole number: a study that is interrupted repeats its trial "
-                "runs, and only under the same noise do they cost what they cost once."
+                "tuning.seed must be a whole number: an interrupted study repeats its trial runs, "
+                "and only with the same noise do repeated runs spend nothing more."
             )
         return cls(
             cells=cells,

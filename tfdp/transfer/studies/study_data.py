@@ -67,7 +67,7 @@ class StudyData:
     def seed(self, candidate: Candidate, seed: int | None) -> int | None:
         """Returns the seed for these examples: other examples have other noise under one seed.
 
-        Names identify the public data sets that are the same everywhere. Others of one name may
+        Names identify the public datasets that are the same everywhere. Others of one name may
         differ, and of features from TFRecord files it is not known what made them.
         """
         if candidate.method == "fine_tune":

@@ -149,8 +149,8 @@ def _check_same(cell: Cell, folder: Path, saved_model: Path) -> None:
     if made and (made[-1]["method"], made[-1]["epsilon"]) != wanted:
         raise ValueError(
             f"{saved_model} holds {made[-1]['method']} at epsilon {made[-1]['epsilon']}, "
-            f"and config.export asks for {wanted[0]} at {wanted[1]}: move it elsewhere to export "
-            "that too. What both spend is added up."
+            f"and config.export asks for {wanted[0]} at {wanted[1]}: to export that too, move the "
+            "first one elsewhere. What both spend is added up."
         )
 
 

@@ -59,7 +59,7 @@ _FIELDS = [field.name for field in dataclasses.fields(Result)]
 
 
 class ResultsFile:
-    """The file results.csv: one line a run, written as soon as it is done; read to resume.
+    """The file results.csv: one line per run, written as soon as it is done; read to resume.
 
     Raises:
         ValueError: The file there has other columns.

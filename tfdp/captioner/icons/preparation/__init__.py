@@ -1,1 +1,1 @@
-"""Making the data sets of icons and the vocabulary from public npm packages."""
+"""Making the datasets of icons and the vocabulary from public npm packages."""

@@ -1,4 +1,4 @@
-"""Making a data set of icons, from the npm package to ArrayRecord files."""
+"""Making a dataset of icons, from the npm package to ArrayRecord files."""
 
 import json
 import shutil
@@ -49,7 +49,7 @@ def prepare_icons(
     """
     plan = make_plan(package, recipe, limit)
     if not plan.items:
-        raise PreparationError("no picture is left to render: the package holds none that fit.")
+        raise PreparationError("there is no picture to render: the package holds none that fits.")
     finished = _finished(output, plan)
     if finished:
         return finished
@@ -64,13 +64,13 @@ def prepare_icons(
 
 
 def _finished(output: Path, plan: Plan) -> dict[str, Any] | None:
-    """The manifest of the same data set, if it is already there."""
+    """The manifest of the same dataset, if it is already there."""
     if not (output / MANIFEST).exists():
         return None
     manifest = read_manifest(output)
     if manifest.get("fingerprint") != plan.fingerprint:
         raise PreparationError(
-            f"{output} already holds the data set {manifest.get('name')!r} made with other "
+            f"{output} already holds the dataset {manifest.get('name')!r} made with other "
             "settings or from another version; choose another --output or remove it."
         )
     return manifest

@@ -220,7 +220,7 @@ def category_label(category: str) -> int:
 def is_held_out(concept: str, share: float) -> bool:
     """Whether a concept belongs to the test split: decided by its name alone.
 
-    The same concept is held out of every data set made with this function.
+    The same concept is held out of every dataset made with this function.
     """
     digest = hashlib.sha256(concept.encode()).digest()
     return int.from_bytes(digest[:8], "big") < share * 2**64

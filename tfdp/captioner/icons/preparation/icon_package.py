@@ -55,7 +55,7 @@ def _unpack(archive: Path, folder: Path) -> None:
 
 
 class PreparationError(ValueError):
-    """One line for the person who asked for a data set: what is wrong and how to mend it."""
+    """One line for the person who asked for a dataset: what is wrong and how to mend it."""
 
 
 # Licenses that let anyone use, change and pass on the pictures, at most naming the author.

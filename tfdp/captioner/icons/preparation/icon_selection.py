@@ -1,4 +1,4 @@
-"""Which pictures go into which data set."""
+"""Which pictures go into which dataset."""
 
 import hashlib
 import json
@@ -21,10 +21,10 @@ from tfdp.captioner.icons.preparation.icon_package import IconPackage, IconSet
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a data set of icons is made.
+    """How a dataset of icons is made.
 
     Attributes:
-        name: Name of the data set.
+        name: Name of the dataset.
         image_size: Pixels along a side.
         sets: Prefixes of the icon sets in order of precedence; None takes all permissive ones.
         held_out: Share of the concepts in the test split.
@@ -138,7 +138,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Plan:
-    """The pictures of a data set in order of rendering (set by set).
+    """The pictures of a dataset in order of rendering (set by set).
 
     Attributes:
         recipe: What it follows.
@@ -160,7 +160,7 @@ class Plan:
 
 
 def make_plan(package: IconPackage, recipe: Recipe, limit: int | None = None) -> Plan:
-    """Decides which pictures belong to a data set.
+    """Decides which pictures belong to a dataset.
 
     Args:
         package: The icons.

