@@ -110,3 +110,16 @@ def test_what_tensorflow_differentiates_wrongly_is_not_blamed_on_a_rule():
     model = keras.Sequential([layers.Input((4, 9, 10)), layer, layers.Flatten(), layers.Dense(2)])
     with pytest.raises(UnsupportedLayerError, match="wrong on CPUs.*channels_last"):
         clipped(model, "mse", floats(3, 4, 9, 10), floats(3, 2))
+
+
+def test_kernels_whose_size_is_computed_are_no_obstacle():
+    """Such as that of Keras's RandomElasticTransform, which has no trainable weights."""
+
+    class Blur(layers.Layer):
+        def call(self, x):
+            size = tf.reduce_max(tf.shape(x)) // 3  # which no shape shows
+            return tf.nn.conv2d(x, tf.ones([size, size, 1, 1]), 1, "SAME")
+
+    model = keras.Sequential([layers.Input((6, 6, 1)), Blur(), layers.Flatten(), layers.Dense(2)])
+    found = clipped(model, keras.losses.MeanSquaredError(), floats(4, 6, 6, 1), floats(4, 2))
+    assert float(tf.reduce_min(found.norms)) > 0

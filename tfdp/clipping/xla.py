@@ -129,9 +129,12 @@ def mostly_plain_convolutions(graph: Any) -> bool:
         if operation.type in _OTHER_CONVOLUTIONS:
             return False
         if kind := _PLAIN.get(operation.type):
+            kernel = operation.inputs[1].shape
+            if not kernel.is_fully_defined():  # one that is computed, as RandomElasticTransform's
+                continue
             if not _is_plain(operation):
                 return False
-            inner = math.prod(operation.inputs[1].shape[: -kind.outputs])
+            inner = math.prod(kernel[: -kind.outputs])
             convolved += kind.cost * _numbers(operation.outputs[0]) * inner
         elif operation.type in ("MatMul", "BatchMatMulV2", "Einsum"):
             # [a, b] times [b, c] takes abc, the root of ab * bc * ac; stacks count for more.
