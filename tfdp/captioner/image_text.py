@@ -1,7 +1,7 @@
 """Pictures with captions, as examples for training."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -77,7 +77,8 @@ class ImageTextSource(ExampleSource):
         self.max_length = checks.whole(
             "max_length", max_length, least=3, why="start, a token and end"
         )
-        self._normalize = normalizer(normalization)
+        pixel_statistics(normalization)  # raises if there is none of that name
+        self._normalization = normalization
         self._crop_share = checked_crop_share(crop_share)
         self.label_names: list[str] = []
         if isinstance(pairs, str | os.PathLike):
@@ -141,6 +142,10 @@ class ImageTextSource(ExampleSource):
 
     def _chosen(self, indices: Sequence[int] | None) -> Sequence[int]:
         return range(len(self)) if indices is None else indices
+
+    def _normalize(self, pixels: tf.Tensor) -> tf.Tensor:
+        mean, deviation = pixel_statistics(self._normalization)
+        return (tf.cast(pixels, tf.float32) - mean) / deviation
 
     def _load(
         self, indices: Sequence[int] | np.ndarray, step: int | None
@@ -207,11 +212,8 @@ def _decode(pair: Pair | Exception) -> Decoded | str:
         return "corrupt_picture"
 
 
-def normalizer(normalization: str) -> Callable[[tf.Tensor], tf.Tensor]:
-    """The function from pixels in [0, 255] to the captioner's input, float32.
-
-    Args:
-        normalization: "half" maps to [-1, 1], "imagenet" uses ImageNet's mean and SD.
+def pixel_statistics(normalization: str) -> tuple[tf.Tensor, tf.Tensor]:
+    """Mean and standard deviation of a normalization, of pixels in [0, 255], each float32 [3].
 
     Raises:
         ValueError: There is no such normalization.
@@ -220,12 +222,8 @@ def normalizer(normalization: str) -> Callable[[tf.Tensor], tf.Tensor]:
         raise ValueError(
             f"normalization must be one of {sorted(_NORMALIZATIONS)}, got {normalization!r}."
         )
-
-    def normalize(pixels: tf.Tensor) -> tf.Tensor:
-        mean, deviation = (tf.constant(v) * 255.0 for v in _NORMALIZATIONS[normalization])
-        return (tf.cast(pixels, tf.float32) - mean) / deviation
-
-    return normalize
+    mean, deviation = (tf.constant(values) * 255.0 for values in _NORMALIZATIONS[normalization])
+    return mean, deviation
 
 
 def checked_crop_share(crop_share: float) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdp.captioner.captioner import Captioner
-from tfdp.captioner.image_text import checked_crop_share, normalizer
+from tfdp.captioner.image_text import checked_crop_share, pixel_statistics
 from tfdp.captioner.tokenizer import CaptionTokenizer
 from tfdp.export.bundle import new_bundle
 from tfdp.export.encoded_pictures import decode_each, decode_picture
@@ -55,7 +55,8 @@ def export_captioner(
         FileExistsError: If `path` exists and is not a SavedModel.
     """
     _check_tokenizer(model, tokenizer)
-    normalize, crop_share = normalizer(normalization), checked_crop_share(crop_share)
+    mean, deviation = pixel_statistics(normalization)
+    crop_share = checked_crop_share(crop_share)
     size = model.config.image_size
 
     def endpoint(answer: Answer) -> tf.types.experimental.PolymorphicFunction:
@@ -63,7 +64,7 @@ def export_captioner(
             pixels, valid = decode_each(
                 lambda data: decode_picture(data, size, crop_share), image_bytes, size
             )
-            return answer(normalize(pixels), valid)
+            return answer((pixels - mean) / deviation, valid)
 
         return tf.function(call, input_signature=[_IMAGE_BYTES], autograph=False)
 
