@@ -146,7 +146,7 @@ def test_a_model_without_weights_to_train_is_called_that():
         (5, "public_examples must be .* got a int"),
         ((X[:3],), "public_examples must be .* got 1 parts"),
         ((X[:3], Y[:3], np.ones(3)), "public_examples must be .* got 3 parts"),
-        ((X[:3], Y[:2]), "same rows"),
+        ((X[:3], Y[:2]), "same number of examples"),
     ],
 )
 def test_public_examples_of_the_wrong_kind_are_named(examples, message):
