@@ -105,7 +105,7 @@ def test_the_figures_of_the_report_are_on_the_screen(browser, page, report):
     assert f"ε = {report['epsilon']:.4g}" in shown
     for figure in ("epsilon_rdp", "epsilon_pld", "epsilon_without_amplification"):
         assert f"{report[figure]:.4g}" in shown
-    assert "10⁻⁵" in shown and "60,000" in shown and "390 made, 400 planned" in shown
+    assert "10⁻⁵" in shown and "60,000" in shown and "390 taken, 400 planned" in shown
     assert HOSTILE in shown
     assert all(segment["id"] in shown for segment in report["segments"])
 

@@ -148,7 +148,7 @@ def test_the_figures_are_the_reports(report, page):
         report["noise_convention"],
         "each example included independently with probability q (poisson)",
         "q = 256 / 60,000 = 0.004267",
-        "390 made, 400 planned",
+        "390 taken, 400 planned",
         f"{report['expected_coverage']:.2%} of the examples",
         "truncated: 3",
         report["segments"][0]["id"],

@@ -291,5 +291,5 @@ def test_epsilon_and_delta_are_properties_and_explained():
     assert type(report)(written).epsilon == math.inf
     text = report.summary_text()
     assert f"a factor of e^epsilon = {math.exp(report.epsilon):.4g}, up or down" in text
-    assert "up to delta = 1e-05 there is no promise at all" in text
+    assert "up to delta = 1e-05 there is no promise" in text
     assert "e^epsilon = e^750" in meaning(750.0, 1e-5)

@@ -112,7 +112,7 @@ def test_plans_and_user_ids_that_disagree_are_rejected_before_the_first_step():
             model.fit(features, labels, verbose=0, **kwargs)
         assert model.ledger.steps == 0
     model = compiled(classifier(), user, microbatch_size=3)
-    with pytest.raises(ValueError, match="microbatch_size=3 is less than the examples of one"):
+    with pytest.raises(ValueError, match="microbatch_size=3 is smaller than examples_per_user=4"):
         model.fit(features, labels, user_ids=ids, verbose=0)
     assert model.ledger.steps == 0
     with pytest.warns(UserWarning, match="num_examples=40 and the data hold 20 users"):

@@ -98,7 +98,7 @@ def test_backbones_that_cannot_have_made_the_features_are_rejected(tmp_path):
     head = LastLayer(CLASSES, num_examples=60, epsilon=8.0, method="one_step", seed=1)
     head.fit(features, labels)
     for backbone in (_pool(), load_backbone(str(tmp_path / "pool.keras"))):
-        with pytest.raises(ValueError, match="makes 12 features and this head takes 5"):
+        with pytest.raises(ValueError, match="makes 12 features, but this head takes 5"):
             head.export(tmp_path / "served", backbone, NAMES)
     with pytest.raises(TypeError, match="backbone must be what .* got 'efficientnet_lite0'"):
         head.export(tmp_path / "served", "efficientnet_lite0", NAMES)
