@@ -136,7 +136,9 @@ class Features(keras.layers.Layer):
         leaves = [tf.convert_to_tensor(leaf) for leaf in found if leaf is not None]
         numbers = [tf.cast(leaf, tf.float32) for leaf in leaves if leaf.dtype != tf.string]
         count = inputs[0].shape[0]
-        return tf.concat([tf.reshape(leaf, [count, _size(leaf)]) for leaf in numbers], axis=1)
+        return tf.concat(
+            [tf.reshape(leaf, [count, _size(leaf, count)]) for leaf in numbers], axis=1
+        )
 
 
 class Around(keras.Model):
@@ -222,7 +224,7 @@ def largest_contribution(trials: Sequence[Trial]) -> float:
 
 def _tries(trial: Trial) -> Iterator[tuple[list[tf.Tensor], list[tf.Tensor], int]]:
     """Yields inputs, the same with another first example, and a seed."""
-    for seed in range(SEEDS if trial.random() else 1):
+    for seed in range(SEEDS if trial.library == "keras" and trial.random() else 1):
         ranges = RANGES[:1] if "<" in trial.shapes else RANGES
         for low, high in ranges[-1:] if seed else ranges:
             generator = np.random.default_rng(seed)
@@ -255,9 +257,9 @@ def _others(trial: Trial, inputs: list[tf.Tensor], seed: int) -> list[np.ndarray
     return [np.nan_to_num(np.asarray(found)[1:]) for found in (outputs, *gradients)]
 
 
-def _size(leaf: tf.Tensor) -> int:
+def _size(leaf: tf.Tensor, count: int) -> int:
     """Returns how many numbers an example has; -1 if the shape does not tell."""
-    return math.prod(leaf.shape[1:]) if leaf.shape[1:].is_fully_defined() else -1
+    return math.prod(leaf.shape) // count if leaf.shape.is_fully_defined() else -1
 
 
 def _alone(inputs: list[tf.Tensor]) -> Any:
