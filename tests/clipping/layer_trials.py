@@ -259,7 +259,10 @@ def _others(trial: Trial, inputs: list[tf.Tensor], seed: int) -> list[np.ndarray
 
 def _size(leaf: tf.Tensor, count: int) -> int:
     """Returns how many numbers an example has; -1 if the shape does not tell."""
-    return math.prod(leaf.shape) // count if leaf.shape.is_fully_defined() else -1
+    first, *rest = leaf.shape
+    if None in rest:
+        return -1
+    return math.prod(rest) * (first or count) // count
 
 
 def _alone(inputs: list[tf.Tensor]) -> Any:
