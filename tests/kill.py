@@ -4,7 +4,7 @@
 
 A run with a fixed seed is made twice: once in peace, and once killed with SIGKILL over and over
 and started again by the same command. Both must end with the same weights, the same count of
-steps and the same counts of records; the ledger must never be behind what a checkpoint or the
+steps and the same counts of examples; the ledger must never be behind what a checkpoint or the
 progress bar has shown. Takes about half a minute a kill. The suite has a faster form:
 tests/training/test_killed.py.
 """
@@ -65,11 +65,11 @@ def counted(workdir: Path) -> int:
     return Ledger.read(path).steps if path.exists() else 0
 
 
-def kill_at(workdir: Path, delay: float, after_update: bool) -> float:
-    """Kills a new start after a delay, counted from its start or from its first new update."""
+def kill_at(workdir: Path, delay: float, after_step: bool) -> float:
+    """Kills a new start after a delay, counted from its start or from its first new step."""
     before, begun = counted(workdir), time.monotonic()
     process = start(workdir)
-    while after_update and counted(workdir) == before and process.poll() is None:
+    while after_step and counted(workdir) == before and process.poll() is None:
         time.sleep(0.01)
     time.sleep(delay)
     process.send_signal(signal.SIGKILL)
@@ -78,7 +78,7 @@ def kill_at(workdir: Path, delay: float, after_update: bool) -> float:
 
 
 def seen(workdir: Path) -> int:
-    """The highest update whose result was shown: by the latest checkpoint, or on the screen."""
+    """The highest step whose result was shown: by the latest checkpoint, or on the screen."""
     path = tf.train.latest_checkpoint(workdir / "checkpoints")
     saved = int(path.rsplit("-", 1)[1]) if path else 0
     log = workdir.with_suffix(".log").read_text(errors="replace")
@@ -94,7 +94,7 @@ def weights(workdir: Path) -> dict[str, np.ndarray]:
 
 
 def records(workdir: Path) -> dict:
-    """What the report says of the private records that were met."""
+    """What the report says of the private examples that were met."""
     return json.loads((workdir / "privacy_report.json").read_text())["counts"]
 
 

@@ -283,7 +283,7 @@ def test_a_study_of_last_layers_is_added_up_by_its_results(tmp_path, capsys):
 
 
 def test_steps_of_fine_tuning_are_added_to_those_of_other_runs(folder, tmp_path_factory, capsys):
-    """Sampled steps compose update by update: an epsilon alone would not do."""
+    """Sampled steps compose one by one: an epsilon alone would not do."""
     other = tmp_path_factory.mktemp("study")
     sampled = [Segment(StepSettings(50_000, 1000, 0.9, 1.0), 150)]
     study(other, ("tuned", 8.0, 0, sampled, []), ("newton", 1.0, 0, full_batch(3.7306), []))

@@ -120,7 +120,7 @@ def test_steps_lost_by_a_crash_stay_counted_and_the_budget_is_a_wall(tmp_path):
         run(tmp_path, seed=None)
 
 
-def test_an_step_that_cannot_be_entered_is_not_made(tmp_path):
+def test_a_step_that_cannot_be_entered_is_not_made(tmp_path):
     weights = []
 
     class TidyPerson(keras.callbacks.Callback):
